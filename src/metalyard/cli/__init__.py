@@ -1,0 +1,5 @@
+"""Command line."""
+
+
+def main() -> None:
+    """Stand-in until the commands are written."""

@@ -1,0 +1,1 @@
+"""Runs: start a playbook, follow it, record it, resume it."""

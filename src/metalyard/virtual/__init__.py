@@ -1,0 +1,1 @@
+"""The virtual rack: emulated BMCs and MAAS, node containers and a simulated fabric on one machine."""
