@@ -20,7 +20,9 @@ HOSTNAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 def _mac(value: object) -> str:
     text = str(value).strip().lower().replace("-", ":")
     if not re.fullmatch(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", text):
-        raise ValueError("expected a MAC address such as '0c:42:a1:00:00:01' (quote it: YAML reads some MACs as numbers)")
+        raise ValueError(
+            "expected a MAC address such as '0c:42:a1:00:00:01' (quote it: YAML reads some MACs as numbers)"
+        )
     return text
 
 
@@ -207,7 +209,9 @@ class SitePlan(Strict):
     schema_: Literal[1] = Field(1, alias="schema")
     site: Name
     state: Path | None = Field(None, description="where runs, evidence and the ledger are kept")
-    ledger: str | None = Field(None, description="SQLAlchemy URL without a password; default SQLite in the state folder")
+    ledger: str | None = Field(
+        None, description="SQLAlchemy URL without a password; default SQLite in the state folder"
+    )
     include: list[Path] = Field([], description="further plan files, relative to this one")
     baseline: str = Field(description="name of the tested set of versions")
     profiles: Path | None = Field(None, description="folder of the site's own profiles")
