@@ -22,12 +22,14 @@ class CatalogueError(ValueError):
 
 def load_profile(plan: SitePlan, name: str) -> Profile:
     """The profile of that name."""
-    return _load(Profile, "profiles", plan.path(plan.profiles) if plan.profiles else None, name)
+    found: Profile = _load(Profile, "profiles", plan.path(plan.profiles) if plan.profiles else None, name)
+    return found
 
 
 def load_baseline(plan: SitePlan, name: str | None = None) -> Baseline:
     """The baseline of that name, or the plan's own."""
-    return _load(Baseline, "baselines", plan.path(plan.baselines) if plan.baselines else None, name or plan.baseline)
+    found: Baseline = _load(Baseline, "baselines", plan.path(plan.baselines) if plan.baselines else None, name or plan.baseline)
+    return found
 
 
 @lru_cache(maxsize=256)
