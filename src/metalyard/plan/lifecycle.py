@@ -92,7 +92,7 @@ def _table() -> tuple[Transition, ...]:
     rows.append(Transition(State.PLANNED, State.QUARANTINED, Actor.STAGE, "the machine is not the planned one"))
     rows.append(Transition(State.QUARANTINED, State.DISCOVERED, Actor.STAGE, "it is the planned machine after all"))
     for source in (State.PROVING, State.IN_SERVICE):
-        rows.append(Transition(source, State.QUARANTINED, Actor.GATE, "the gate's verdict is fail or unknown"))
+        rows.append(Transition(source, State.QUARANTINED, Actor.GATE, "the gate's verdict is fail"))
     for source in (*MAIN_LINE, State.SPARE):
         rows.append(Transition(source, State.IN_REPAIR, Actor.OPERATOR, "taken out for repair"))
         rows.append(Transition(source, State.RETIRED, Actor.OPERATOR, "taken out for good"))
@@ -102,7 +102,7 @@ def _table() -> tuple[Transition, ...]:
     rows.append(Transition(State.IN_REPAIR, State.RETIRED, Actor.OPERATOR, "beyond repair"))
     rows.append(Transition(State.IN_SERVICE, State.SPARE, Actor.OPERATOR, "proven and kept in reserve"))
     rows.append(Transition(State.SPARE, State.PROVING, Actor.STAGE, "called in: proven again"))
-    rows.append(Transition(State.IN_SERVICE, State.PROVING, Actor.STAGE, "admission expired or withdrawn"))
+    rows.append(Transition(State.IN_SERVICE, State.PROVING, Actor.GATE, "the gate's verdict is unknown: prove it again"))
     return tuple(rows)
 
 

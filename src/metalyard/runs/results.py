@@ -7,6 +7,8 @@ the sweep picks its host's up, so that Ansible's recap says per host ok, changed
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +32,17 @@ class RunFolder:
     def sweep(self, operation: str) -> Path:
         """Folder of one sweep's results."""
         return self.path / "sweep" / operation
+
+    def clear(self, operation: str, hosts: Iterable[str]) -> None:
+        """Drop what an earlier sweep left, so that no old result is taken for a new one."""
+        for host in hosts:
+            (self.sweep(operation) / f"{host}.json").unlink(missing_ok=True)
+
+    def progress(self, operation: str, host: str, text: str) -> None:
+        """Add a line to the run's progress file, which whoever follows the run reads."""
+        line = json.dumps({"at": time.time(), "operation": operation, "host": host, "text": text}, sort_keys=True)
+        with (self.path / "progress.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
 
     def write(self, operation: str, result: HostResult) -> None:
         """Leave a host's result, whole or not at all."""

@@ -1,0 +1,14 @@
+# GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Takes every node of the play through MAAS: enlisted, commissioned, tagged, deployed."""
+
+from __future__ import annotations
+
+from ansible_collections.metalyard.fleet.plugins.plugin_utils.sweep import SweepAction
+
+
+class ActionModule(SweepAction):
+    """One sweep of metalyard.maas.operations.provision."""
+
+    operation = "maas_provision"
+    function = "metalyard.maas.operations:provision"
