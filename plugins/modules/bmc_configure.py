@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action bmc_configure; the code is in plugins/action/bmc_configure.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/bmc_configure.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ short_description: Brings every BMC of the play to the plan
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Replaces the factory password by one of its own per node, written down before it is set and verified after, so that a crash at any moment locks nobody out.
-  - Sets time servers, boot mode and the BIOS attributes of the profile. A value that waits for a reset is not C(changed) again.
+  - Replaces the factory password by one of its own per node, written down before it is set and verified after,
+    so that a crash at any moment locks nobody out.
+  - Sets time servers, boot mode and the BIOS attributes of the profile. A value that waits for a reset is not
+    C(changed) again.
 options:
   reset:
     description:

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action bmc_discover; the code is in plugins/action/bmc_discover.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/bmc_discover.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Reads every BMC of the play and holds each machine against th
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Reads vendor, model, serials, firmware, GPUs, NICs, DIMMs and drives of every host of the play through its BMC, in one process.
+  - Reads vendor, model, serials, firmware, GPUs, NICs, DIMMs and drives of every host of the play through its
+    BMC, in one process.
   - A machine whose serial is not the planned one fails with both serials; nothing is done to it.
 options: {}
 attributes:

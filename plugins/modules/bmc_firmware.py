@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action bmc_firmware; the code is in plugins/action/bmc_firmware.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/bmc_firmware.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Brings the firmware of every node of the play to the baseline
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Compares the inventory with the baseline, pushes the image of what is behind, follows the task, resets as the component needs it, and reads the version back.
+  - Compares the inventory with the baseline, pushes the image of what is behind, follows the task, resets as
+    the component needs it, and reads the version back.
   - An update that the BMC calls done and whose version did not change is a failure.
 options:
   firmware_dir:

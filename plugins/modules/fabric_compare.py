@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action fabric_compare; the code is in plugins/action/fabric_compare.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/fabric_compare.py."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ short_description: Compares the fabric with the planned cables
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Takes the sealed output of ibnetdiscover, keeps it as evidence, and leaves each host what is wrong with its cables, naming both ends.
+  - Takes the sealed output of ibnetdiscover, keeps it as evidence, and leaves each host what is wrong with its
+    cables, naming both ends.
 options:
   document:
-    description: The evidence as M(metalyard.fleet.evidence) returned it with O(metalyard.fleet.evidence#module:kind=fabric).
+    description: What M(metalyard.fleet.evidence) returned as C(document), of the kind V(fabric).
     type: str
     required: true
 attributes:

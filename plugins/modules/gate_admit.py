@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action gate_admit; the code is in plugins/action/gate_admit.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/gate_admit.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Lets the verdicts of this run take effect in the ledger
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Gives admitted nodes a signed admission and sets refused ones aside with the reason. A refused host fails, with the next step.
+  - Gives admitted nodes a signed admission and sets refused ones aside with the reason. A refused host fails,
+    with the next step.
 options: {}
 attributes:
   check_mode:

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action gate_judge; the code is in plugins/action/gate_judge.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/gate_judge.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Judges the collected evidence of every host of the play
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Judges by the profile, the baseline, the planned cables and the machine as its BMC describes it. Evidence that is missing, cut or changed is unknown, and unknown never admits.
+  - Judges by the profile, the baseline, the planned cables and the machine as its BMC describes it. Evidence
+    that is missing, cut or changed is unknown, and unknown never admits.
   - Findings and verdicts go into the ledger.
 options:
   variable:

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action maas_admission; the code is in plugins/action/maas_admission.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/maas_admission.py."""
 
 from __future__ import annotations
 

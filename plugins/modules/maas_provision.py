@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action maas_provision; the code is in plugins/action/maas_provision.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/maas_provision.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Takes every node of the play through MAAS
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Enlists, commissions, tags and deploys from whatever status a machine is in, with cloud-init user data, asking MAAS once for all machines.
+  - Enlists, commissions, tags and deploys from whatever status a machine is in, with cloud-init user data,
+    asking MAAS once for all machines.
   - A machine is looked up by its boot MAC before and after it is created, so that a crash never makes it twice.
 options: {}
 attributes:

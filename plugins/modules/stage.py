@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action stage; the code is in plugins/action/stage.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/stage.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Opens or closes a stage in the ledger for all hosts of the pl
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Opening takes the nodes for this run, and says per host whether it goes on, is set aside, or is held by another run and since when.
+  - Opening takes the nodes for this run, and says per host whether it goes on, is set aside, or is held by
+    another run and since when.
   - Closing records the stage as passed for the hosts still in the play, and moves them on.
 options:
   name:

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action stage_failure; the code is in plugins/action/stage_failure.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/stage_failure.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Records why a host failed a stage, and fails the host
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - Used in the rescue of a stage. The ledger gets the message and the next step; the host fails with one clear sentence.
+  - Used in the rescue of a stage. The ledger gets the message and the next step; the host fails with one clear
+    sentence.
 options:
   name:
     description: The stage.

@@ -1,6 +1,6 @@
 # GNU General Public License v3.0 or later (see LICENSES/GPL-3.0-or-later.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action sweep_result; the code is in plugins/action/sweep_result.py, since it runs on the controller."""
+"""Documentation of an action that runs on the controller: plugins/action/sweep_result.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ short_description: Takes one host out of the result of a sweep
 version_added: 0.1.0
 author: The Metalyard developers (@metalyard)
 description:
-  - A sweep talks to all hosts in one process and leaves each host its result in the folder of the run. This task picks it up, so that the recap says per host ok, changed or failed.
+  - A sweep talks to all hosts in one process and leaves each host its result in the folder of the run. This
+    task picks it up, so that the recap says per host ok, changed or failed.
 options:
   sweep:
     description: Name of the sweep.

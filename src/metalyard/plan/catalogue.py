@@ -28,7 +28,9 @@ def load_profile(plan: SitePlan, name: str) -> Profile:
 
 def load_baseline(plan: SitePlan, name: str | None = None) -> Baseline:
     """The baseline of that name, or the plan's own."""
-    found: Baseline = _load(Baseline, "baselines", plan.path(plan.baselines) if plan.baselines else None, name or plan.baseline)
+    found: Baseline = _load(
+        Baseline, "baselines", plan.path(plan.baselines) if plan.baselines else None, name or plan.baseline
+    )
     return found
 
 

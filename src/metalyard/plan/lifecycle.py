@@ -102,7 +102,9 @@ def _table() -> tuple[Transition, ...]:
     rows.append(Transition(State.IN_REPAIR, State.RETIRED, Actor.OPERATOR, "beyond repair"))
     rows.append(Transition(State.IN_SERVICE, State.SPARE, Actor.OPERATOR, "proven and kept in reserve"))
     rows.append(Transition(State.SPARE, State.PROVING, Actor.STAGE, "called in: proven again"))
-    rows.append(Transition(State.IN_SERVICE, State.PROVING, Actor.GATE, "the gate's verdict is unknown: prove it again"))
+    rows.append(
+        Transition(State.IN_SERVICE, State.PROVING, Actor.GATE, "the gate's verdict is unknown: prove it again")
+    )
     return tuple(rows)
 
 

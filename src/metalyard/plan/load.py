@@ -201,6 +201,8 @@ def _problems(error: ValidationError, document: _Document) -> Iterator[Problem]:
             yield _problem(document, path, "is missing")
         elif item["type"] == "extra_forbidden":
             yield _problem(document, path, _unknown_key(path))
+        elif item["type"] == "string_type" and isinstance(item["input"], int | float):
+            yield _problem(document, path, f"YAML reads {item['input']!r} as a number; put it in quotes")
         else:
             said = item["msg"].removeprefix("Value error, ")
             shown = item.get("input")
