@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import TypeVar, cast
 
 from metalyard.gate.finding import Finding, Outcome
 from metalyard.plan.lifecycle import STAGES, Stage, State
 from metalyard.plan.model import Node, SitePlan
 from metalyard.report.cables import CableView, cable_views
 from metalyard.report.records import NodeRecord, Records, RunRecord, StageRecord
-from metalyard.report.words import OUTCOMES, STAGE_LABELS, STATES, Word, count, duration, moment, span, stage_outcome
+from metalyard.report.words import (
+    OUTCOMES,
+    STAGE_LABELS,
+    STATES,
+    Word,
+    count,
+    duration,
+    moment,
+    plain,
+    span,
+    stage_outcome,
+)
 
+Thing = TypeVar("Thing")
 SPEAKS_AGAINST = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WATCH)
 BAD_STAGES = ("failed", "unknown", "held", "interrupted")
 EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -103,7 +117,7 @@ class NodeView:
     @property
     def needs_a_person(self) -> bool:
         """Whether a person has the next step: set aside, or stopped short of service."""
-        return self.word.tone in ("bad", "warn") or (self.word.tone != "good" and bool(self.next_step))
+        return self.word.tone in ("bad", "warn") or any(stage.outcome in BAD_STAGES for stage in self.stages)
 
 
 @dataclass(frozen=True)
@@ -179,8 +193,8 @@ def build(plan: SitePlan, records: Records, now: datetime) -> SiteView:
         counts=_counts(nodes),
         times=_times(nodes),
         nodes=nodes,
-        cables=cable_views(plan, {node.node: node.findings for node in records.nodes.values() if node.node in chosen}),
-        run=_run(records.run, now) if records.run else None,
+        cables=cleaned(cable_views(plan, {n.node: n.findings for n in records.nodes.values() if n.node in chosen})),
+        run=cleaned(_run(records.run, now)) if records.run else None,
         facts=_site_facts(plan, records),
         plan=plan,
     )
@@ -192,7 +206,7 @@ def node_view(node: Node, record: NodeRecord, now: datetime) -> NodeView:
     reason, next_step, owner = _why(node, record)
     reason = without_name(reason, node.name)
     ran = [stage for stage in stages if stage.outcome not in ("pending", "skipped")]
-    return NodeView(
+    view = NodeView(
         name=node.name,
         rack=node.rack,
         unit=node.unit,
@@ -221,10 +235,25 @@ def node_view(node: Node, record: NodeRecord, now: datetime) -> NodeView:
         facts=tuple((label, value) for label, value in record.facts.items() if value),
         history=tuple(
             (moment(t.at), f"{STATES[t.source].label} → {STATES[t.target].label}", without_name(t.reason, node.name))
-            for t in sorted(record.history, key=lambda t: t.at, reverse=True)
+            for t in reversed(record.history)
         ),
         admission=_admission(record),
     )
+    return cleaned(view)
+
+
+def cleaned(thing: Thing) -> Thing:
+    """The same data without control characters in its texts: what a BMC says must not steer a terminal."""
+    if isinstance(thing, Enum):
+        return thing
+    if isinstance(thing, str):
+        return cast(Thing, plain(thing))
+    if isinstance(thing, tuple):
+        return cast(Thing, tuple(cleaned(part) for part in thing))
+    if is_dataclass(thing) and not isinstance(thing, type):
+        changed = {f.name: cleaned(getattr(thing, f.name)) for f in fields(thing)}
+        return cast(Thing, replace(thing, **changed))
+    return thing
 
 
 def without_name(text: str, node: str) -> str:
@@ -263,10 +292,12 @@ def _stages(record: NodeRecord, now: datetime) -> tuple[StageView, ...]:
 def _why(node: Node, record: NodeRecord) -> tuple[str, str, str]:
     """Reason, next step and owner: from the worst finding, else the stage that failed, else the last transition."""
     against = [f for f in _worst_first(record.findings) if f.outcome in SPEAKS_AGAINST]
+    stopped = _stopped(record)
     if record.state is State.IN_SERVICE:
+        if stopped and _later(stopped, record.since):
+            return stopped.message, stopped.next_step, "operator"
         watched = [f for f in against if f.outcome is Outcome.WATCH]
         return (watched[0].summary, watched[0].remedy, str(watched[0].owner)) if watched else ("", "", "")
-    stopped = _stopped(record)
     serious = [f for f in against if f.outcome is not Outcome.WATCH]
     if serious and not (stopped and _after_the_verdict(stopped, record)):
         worst = serious[0]
@@ -289,10 +320,12 @@ def _stopped(record: NodeRecord) -> StageRecord | None:
 
 def _after_the_verdict(stopped: StageRecord, record: NodeRecord) -> bool:
     """Whether a stage stopped the node for a reason of its own, later than the findings at hand were made."""
-    if stopped.stage in (Stage.PROVE, Stage.ADMIT) or record.judged is None:
-        return False
-    at = stopped.ended or stopped.started
-    return at is not None and at > record.judged
+    return stopped.stage not in (Stage.PROVE, Stage.ADMIT) and _later(stopped, record.judged)
+
+
+def _later(stopped: StageRecord, at: datetime | None) -> bool:
+    end = stopped.ended or stopped.started
+    return end is not None and at is not None and end > at
 
 
 def _finding(finding: Finding) -> FindingView:

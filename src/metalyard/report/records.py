@@ -97,6 +97,7 @@ class NodeRecord:
     facts: Mapping[str, str] = field(default_factory=dict)
     """Short facts such as BIOS and BMC version; label to value."""
     history: tuple[TransitionRecord, ...] = ()
+    """Oldest first."""
     lease: LeaseRecord | None = None
     admission: AdmissionRecord | None = None
 

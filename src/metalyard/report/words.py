@@ -5,6 +5,7 @@ A state is never told by colour alone: each has a word, a mark, and on the page 
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -103,3 +104,13 @@ def span(length: timedelta) -> str:
 def count(number: int, thing: str, things: str = "") -> str:
     """``1 node``, ``3 nodes``."""
     return f"{number} {thing if number == 1 else things or thing + 's'}"
+
+
+def plain(text: str) -> str:
+    """The text with every control character shown as a replacement character; line breaks become spaces."""
+    return "".join(" " if c in "\n\t\r" else "\N{REPLACEMENT CHARACTER}" if _controls(c) else c for c in text)
+
+
+def _controls(character: str) -> bool:
+    """Control and format characters (categories Cc, Cf), such as escape and the marks that turn text around."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs")
