@@ -301,17 +301,20 @@ class Book(View):
 
     # -- leases -----------------------------------------------------------------------------------------------------
 
-    def take(self, node: str, run: str, holder: Mapping[str, Any]) -> None:
-        """Give the node to a run. Whether it may have it, the caller has found out in this transaction."""
-        lease = self.session.get(schema.Lease, node)
-        if lease is None:
-            self.session.add(schema.Lease(node=node, run=run, holder=dict(holder), since=self.now, heartbeat=self.now))
-        elif lease.run == run:
-            lease.heartbeat = self.now
-            lease.holder = dict(holder)
-        else:
-            lease.run, lease.holder, lease.since, lease.heartbeat = run, dict(holder), self.now, self.now
-        self.session.flush()
+    def take(self, nodes: Iterable[str], run: str, holder: Mapping[str, Any]) -> None:
+        """Give nodes to a run. Whether it may have them, the caller has found out in this transaction."""
+        names = list(dict.fromkeys(nodes))
+        leases = self.leases(names)
+        for name in names:
+            lease = leases.get(name)
+            if lease is None:
+                self.session.add(
+                    schema.Lease(node=name, run=run, holder=dict(holder), since=self.now, heartbeat=self.now)
+                )
+                continue
+            if lease.run != run:
+                lease.run, lease.since = run, self.now
+            lease.holder, lease.heartbeat = dict(holder), self.now
 
     def take_over(self, lease: schema.Lease, run: str, holder: Mapping[str, Any], previous: str, why: str) -> None:
         """Give a node to a run whose former holder is gone; what that one left open ends as interrupted."""
@@ -327,7 +330,7 @@ class Book(View):
                 message=f"{lease.node}: run {lease.run} stopped in stage {record.stage}: {why}",
                 next_step="Nothing: the run that took the node over goes on from there.",
             )
-        self.take(lease.node, run, holder)
+        self.take([lease.node], run, holder)
 
     def beat(self, run: str) -> int:
         """Say that a run still works; on how many nodes."""
