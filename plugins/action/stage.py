@@ -39,14 +39,14 @@ class ActionModule(FleetAction):
             result["msg"] = f"stage {stage}: {len(hosts)} nodes passed"
             return result
         known = (task_vars.get("ansible_facts") or {}).get("metalyard_stage") or {}
-        run = known.get("run") or os.environ.get("METALYARD_RUN")
+        run = os.environ.get("METALYARD_RUN") or known.get("run")
         opening = stages.open_stage(plan, stage, hosts, run=run, check=check, holder=None)
         result["ansible_facts"] = {
             "metalyard_stage": {
                 "run": opening.run,
                 "name": str(stage),
                 "decisions": {
-                    host: {"kind": decision.kind, "reason": decision.reason}
+                    host: {"kind": decision.kind, "reason": f"{decision.reason} Next step: {decision.next_step}"}
                     for host, decision in opening.decisions.items()
                 },
             }

@@ -85,16 +85,16 @@ class SweepAction(FleetAction):
             folder.write(self.operation, outcome)
             self._display.vv(f"{outcome.host}: {outcome.message or 'done'}", host=outcome.host)
 
-        context = sweep.Context(
-            plan=plan,
-            nodes=[plan.node(host) for host in hosts],
-            secrets=metalyard("metalyard.secrets").FileSecretStore(plan.state_dir / "secrets"),
-            report=report,
-            check=self._task.check_mode,
-            options=self.options(arguments, plan, hosts, task_vars),
-            progress=lambda host, text: folder.progress(self.operation, host, text),
-        )
         try:
+            context = sweep.Context(
+                plan=plan,
+                nodes=[plan.node(host) for host in hosts],
+                secrets=metalyard("metalyard.secrets").FileSecretStore(plan.state_dir / "secrets"),
+                report=report,
+                check=self._task.check_mode,
+                options=self.options(arguments, plan, hosts, task_vars),
+                progress=lambda host, text: folder.progress(self.operation, host, text),
+            )
             asyncio.run(getattr(metalyard(module), name)(context))
         except sweep.NodeError as error:
             # One cause for all: a wrong key, a region that does not answer. Each host says so.
