@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from metalyard.files import write_atomically
+
 
 class Model(BaseModel):
     """Mutable data without unknown keys."""
@@ -111,7 +113,7 @@ def load(path: Path) -> Hardware:
 
 
 def save(model: Hardware, path: Path) -> None:
-    """Write a model in place: containers hold the file itself by a bind mount, so it keeps its inode."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as stream:
-        stream.write(model.model_dump_json(indent=1))
+    """Replace a model's file as a whole: its reader, in a container that holds the folder, never sees half of it."""
+    write_atomically(path, model.model_dump_json(indent=1).encode(), mode=0o644)
+    # The node's own users read it too.
+    path.parent.chmod(0o755)

@@ -16,9 +16,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
-from metalyard.virtual import host
+import yaml
+
+from metalyard.plan.model import Strict
+from metalyard.plan.profile import Baseline, Profile
+from metalyard.virtual import debs, emulated, host
 
 IMAGE = "localhost/metalyard-node:bookworm"
 BASE = "localhost/metalyard-base:bookworm"
@@ -28,6 +34,12 @@ BASE_VARIABLE = "METALYARD_NODE_BASE_IMAGE"
 RECIPE = Path(__file__).with_name("node")
 BUILD_DEADLINE = 1800.0
 """Seconds; a slow archive needs minutes."""
+
+DEFAULT_PROFILE = "dgx-h100"
+DEFAULT_BASELINE = "2026.11-h100"
+"""What containers outside a rack look like."""
+
+Kind = TypeVar("Kind", bound=Strict)
 
 APT_SETTINGS = (
     "Acquire::Check-Valid-Until",
@@ -52,6 +64,12 @@ def _says(text: str) -> None:
     print(text, flush=True)
 
 
+def packaged(kind: type[Kind], folder: str, name: str) -> Kind:
+    """A profile or baseline that the package brings; raises ``OSError`` or ``ValueError``."""
+    path = resources.files("metalyard.plan") / folder / f"{name}.yml"
+    return kind.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
 def recipe_files() -> dict[str, bytes]:
     """The recipe's files by path relative to the build context."""
     return {
@@ -61,11 +79,12 @@ def recipe_files() -> dict[str, bytes]:
     }
 
 
-def digest(base: str | None) -> str:
+def digest(base: str | None, package: debs.Package) -> str:
     """SHA-256 over everything that decides what the image holds, the base image's name included."""
     total = hashlib.sha256()
     parts = {
         **recipe_files(),
+        package.filename: package.digest().encode(),
         "Containerfile": CONTAINERFILE.encode(),
         "base": (base or f"mmdebstrap {SUITE}").encode(),
     }
@@ -73,6 +92,12 @@ def digest(base: str | None) -> str:
         total.update(f"{name}\0{len(content)}\0".encode())
         total.update(content)
     return total.hexdigest()
+
+
+def base_digest(base: str | None) -> str:
+    """SHA-256 over what decides the packages that the image starts with."""
+    listed = base or f"mmdebstrap {SUITE}\n" + (RECIPE / "packages.txt").read_text()
+    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 async def label(image: str) -> str | None:
@@ -101,7 +126,9 @@ def apt_settings() -> list[str]:
 
 
 async def _bootstrap(work: Path, progress: Callable[[str], None]) -> str:
-    """Make the base image with mmdebstrap; returns its name."""
+    """Make the base image with mmdebstrap, unless it is there already; returns its name."""
+    if await label(BASE) == base_digest(None):
+        return BASE
     packages = ",".join((RECIPE / "packages.txt").read_text().split())
     archive = work / "base.tar"
     command = [
@@ -121,21 +148,33 @@ async def _bootstrap(work: Path, progress: Callable[[str], None]) -> str:
     ]
     progress("node image: fetching and unpacking Debian (a minute or two)")
     await host.run(command, deadline=BUILD_DEADLINE)
-    await host.run_podman("import", "--quiet", str(archive), BASE, deadline=BUILD_DEADLINE)
+    change = f"LABEL {LABEL}={base_digest(None)}"
+    await host.run_podman("import", "--quiet", "--change", change, str(archive), BASE, deadline=BUILD_DEADLINE)
     return BASE
 
 
-async def build(progress: Callable[[str], None] = _says, *, force: bool = False) -> bool:
+async def build(
+    progress: Callable[[str], None] = _says,
+    *,
+    profile: Profile | None = None,
+    baseline: Baseline | None = None,
+    force: bool = False,
+) -> bool:
     """Build the node image unless it is up to date; returns whether it was built.
 
     Raises :class:`~metalyard.virtual.host.HostError` or :class:`~metalyard.virtual.host.CommandError`.
     """
     host.prepare(progress)
     base = os.environ.get(BASE_VARIABLE) or None
-    wanted = digest(base)
+    package = emulated.node_package(
+        profile or packaged(Profile, "profiles", DEFAULT_PROFILE),
+        baseline or packaged(Baseline, "baselines", DEFAULT_BASELINE),
+    )
+    wanted = digest(base, package)
     if not force and await label(IMAGE) == wanted:
         progress(f"node image: {IMAGE} is up to date")
         return False
+    former = (await host.run_podman("images", "--quiet", "--no-trunc", IMAGE, check=False)).stdout.split()
     with tempfile.TemporaryDirectory(prefix="metalyard-image-") as folder:
         work = Path(folder)
         context = work / "context"
@@ -143,6 +182,7 @@ async def build(progress: Callable[[str], None] = _says, *, force: bool = False)
             target = context / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
+        debs.build(package, context)
         containerfile = work / "Containerfile"
         containerfile.write_text(CONTAINERFILE)
         source = base or await _bootstrap(work, progress)
@@ -163,6 +203,11 @@ async def build(progress: Callable[[str], None] = _says, *, force: bool = False)
             str(context),
             deadline=BUILD_DEADLINE,
         )
+    # What containers still use stays until they are gone; podman refuses, and that is right. The base stays as well:
+    # a change of the emulated tools then costs seconds.
+    now = (await host.run_podman("images", "--quiet", "--no-trunc", IMAGE)).stdout.split()
+    if former and former != now:
+        await host.run_podman("rmi", *former, check=False)
     progress(f"node image: built {IMAGE}")
     return True
 

@@ -46,5 +46,8 @@ systemctl enable ssh.service >/dev/null 2>&1 || ln -sf /lib/systemd/system/ssh.s
 # Ubuntu listens through a socket unit, which would keep the port from the service.
 systemctl disable ssh.socket >/dev/null 2>&1 || true
 
+# Last: from here on the emulated programs stand in the place of the real ones.
+dpkg --install "$here"/metalyard-virtual-node_*.deb
+
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt/* /var/log/dpkg.log /var/log/bootstrap.log
