@@ -6,8 +6,9 @@ starts, since ansible-runner has its child ignore SIGHUP and Ansible's workers l
     python -I -S tether.py <controller's process> <channel> command argument ...
 
 It collects every descendant (as their subreaper) and ends them all when the controller dies or asks for it. The channel
-is a file (a memfd of the controller) with the command's environment as JSON: what ansible-runner starts, it writes down
-with its environment, and an environment may hold secrets. Standard library only: it starts without site-packages.
+is a file (a memfd of the controller) that holds JSON: ``environment`` for the command, since ansible-runner writes down
+whatever environment it gives its child, and an environment may hold secrets; ``remove``, files to delete at the end.
+Standard library only: it starts without site-packages.
 """
 
 from __future__ import annotations
@@ -91,6 +92,30 @@ def end_descendants(root: int, seconds: float = KILL) -> bool:
         time.sleep(0.02)
 
 
+def end_marked(mark: str, seconds: float = KILL) -> bool:
+    """Kill every process of this user that was given ``mark`` (``NAME=value``) in its environment.
+
+    The net below the supervisor: whatever a killed supervisor leaves behind has init for a parent.
+    """
+    deadline = time.monotonic() + seconds
+    wanted = mark.encode()
+    while True:
+        alive = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                        alive.append(int(entry.name))
+        if not alive:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
 def _reap() -> dict[int, int]:
     """Take the exit status of every child that has ended."""
     ended: dict[int, int] = {}
@@ -129,8 +154,16 @@ def supervise(controller: int, channel: str, command: list[str], *, grace: float
         signal.signal(sign, signal.SIG_DFL)  # an ignored signal would not be waited for
     tether(controller, signal.SIGTERM)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    environment = json.loads(Path(channel).read_text(encoding="utf-8"))
-    child = _start(command, {**environment, **os.environ}, mask)
+    told = json.loads(Path(channel).read_text(encoding="utf-8"))
+    try:
+        child = _start(command, {**told["environment"], **os.environ}, mask)
+        return _wait(controller, child, mask, grace)
+    finally:
+        for name in told["remove"]:
+            Path(name).unlink(missing_ok=True)
+
+
+def _wait(controller: int, child: int, mask: set[signal.Signals], grace: float) -> int:
     deadline: float | None = None
     status: int | None = None
     while status is None:
@@ -139,13 +172,12 @@ def supervise(controller: int, channel: str, command: list[str], *, grace: float
         status = _reap().get(child)
         if status is not None:
             break
-        if os.getppid() != controller or (deadline is not None and time.monotonic() >= deadline):
+        asked = told is not None and told.si_signo in STOPS
+        late = deadline is not None and (asked or time.monotonic() >= deadline)
+        if late or os.getppid() != controller:
             end_descendants(os.getpid())
             return 128 + signal.SIGKILL
-        if told is not None and told.si_signo in STOPS:
-            if deadline is not None:  # asked twice: at once
-                end_descendants(os.getpid())
-                return 128 + signal.SIGKILL
+        if asked:
             deadline = time.monotonic() + grace
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
