@@ -1,5 +1,10 @@
-"""Command line."""
+"""Command line: one small file per group of commands, no logic of its own."""
+
+from __future__ import annotations
 
 
 def main() -> None:
-    """Stand-in until the commands are written."""
+    """Entry point of the ``metalyard`` command."""
+    from metalyard.cli.app import cli
+
+    cli(prog_name="metalyard")

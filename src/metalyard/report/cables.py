@@ -7,55 +7,61 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from metalyard.gate.finding import Finding, Outcome
-from metalyard.plan.model import SitePlan
+from metalyard.plan.model import Cable, SitePlan
 from metalyard.report.words import OUTCOMES, Word
 
 SPEAKS = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WATCH)
+END = r"[a-z0-9][a-z0-9-]*:[A-Za-z0-9_]+"
+JOINED = re.compile(rf"({END}) to ({END})")
+"""How findings of the fabric write a cable: ``gpu-1:mlx5_0 to leaf-1:4``."""
 
 
 @dataclass(frozen=True)
 class CableView:
-    """One cable with a finding. ``seen`` is empty where the far end was not seen, or is the planned one."""
+    """One cable with a finding. ``seen`` is empty where its far end was not seen, or is the planned one."""
 
     near: str
     planned: str
     seen: str
     label: str
     word: Word
+    said: str
+    """What was measured, in short."""
     summary: str
 
 
 def cable_views(plan: SitePlan, findings: Mapping[str, Iterable[Finding]]) -> tuple[CableView, ...]:
-    """The planned cables that findings name by a node and its port, in the plan's order; the worst word each."""
-    said: dict[str, list[Finding]] = {}
-    for node, spoken in findings.items():
+    """The planned cables that findings speak of, by label or by an end, in the plan's order; the worst word each."""
+    ends = {end: index for index, cable in enumerate(plan.cables) for end in cable.ends}
+    labels = {cable.label: index for index, cable in enumerate(plan.cables) if cable.label}
+    worst: dict[int, Finding] = {}
+    for spoken in findings.values():
         for finding in spoken:
-            if finding.outcome in SPEAKS and finding.part:
-                said.setdefault(f"{node}:{_device(finding.part)}", []).append(finding)
-    names = "|".join(re.escape(name) for name in sorted((s.name for s in plan.switches), key=len, reverse=True))
-    far_end = re.compile(rf"(?<![\w-])({names})(?::|\s+port\s+|\s+)(\d+)") if names else None
-    views = []
-    for cable in plan.cables:
-        for near, planned in (cable.ends, cable.ends[::-1]):
-            if near not in said:
+            if finding.outcome not in SPEAKS:
                 continue
-            worst = min(said[near], key=lambda f: SPEAKS.index(f.outcome))
-            found = far_end.search(worst.measured) if far_end else None
-            seen = f"{found[1]}:{found[2]}" if found else ""
-            views.append(
-                CableView(
-                    near=near,
-                    planned=planned,
-                    seen=seen if seen != planned else "",
-                    label=cable.label,
-                    word=OUTCOMES[worst.outcome],
-                    summary=worst.summary,
-                )
-            )
-    return tuple(views)
+            named = {labels[finding.part]} if finding.part in labels else set()
+            named |= {ends[end] for end in re.findall(END, finding.expected) if end in ends}
+            named |= {ends[end] for end in (f"{finding.node}:{finding.part}",) if end in ends}
+            for index in named:
+                known = worst.get(index)
+                if known is None or SPEAKS.index(finding.outcome) < SPEAKS.index(known.outcome):
+                    worst[index] = finding
+    nodes = {node.name for node in plan.nodes}
+    return tuple(_view(plan.cables[index], worst[index], nodes) for index in sorted(worst))
 
 
-def _device(part: str) -> str:
-    """``mlx5_0`` of ``mlx5_0``, ``hca mlx5_0`` and ``mlx5_0 port 1``."""
-    found = re.search(r"[a-z]+\d+_\d+", part)
-    return found[0] if found else part
+def _view(cable: Cable, finding: Finding, nodes: set[str]) -> CableView:
+    near, planned = sorted(cable.ends, key=lambda end: end.partition(":")[0] not in nodes)
+    met: dict[str, str] = {}
+    for one, two in JOINED.findall(finding.measured):
+        met[one], met[two] = two, one
+    seen = met.get(near, "")
+    return CableView(
+        near=near,
+        planned=planned,
+        seen=seen if seen != planned else "",
+        label=cable.label,
+        word=OUTCOMES[finding.outcome],
+        said=seen or finding.measured,
+        summary=finding.summary,
+    )

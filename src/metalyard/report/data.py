@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -51,6 +52,7 @@ class FindingView:
     """One finding, ready to show."""
 
     check: str
+    outcome: str
     word: Word
     part: str
     part_serial: str
@@ -74,6 +76,17 @@ class PartView:
 
 
 @dataclass(frozen=True)
+class FirmwareView:
+    """One firmware component held against the baseline."""
+
+    component: str
+    id: str
+    version: str
+    expected: str
+    action: str
+
+
+@dataclass(frozen=True)
 class NodeView:
     """One node: a row in the table, a box in the rack, a section of its own."""
 
@@ -92,6 +105,7 @@ class NodeView:
     stage: str
     """The last stage that ran."""
     verdict: Word | None
+    verdict_outcome: str
     judged: str
     rules: str
     reason: str
@@ -105,6 +119,7 @@ class NodeView:
     evidence: tuple[tuple[str, str], ...]
     ids: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
+    firmware: tuple[FirmwareView, ...]
     history: tuple[tuple[str, str, str], ...]
     """Time, step, reason; newest first."""
     admission: str
@@ -174,9 +189,9 @@ class SiteView:
         return tuple(node for node in self.nodes if node.needs_a_person)
 
 
-def build(plan: SitePlan, records: Records, now: datetime) -> SiteView:
-    """The report of the run's nodes, or of every node where the records name no run."""
-    chosen = set(records.run.nodes) if records.run and records.run.nodes else {node.name for node in plan.nodes}
+def build(plan: SitePlan, records: Records, now: datetime, only: Collection[str] | None = None) -> SiteView:
+    """The report of ``only`` these nodes, of the run's nodes, or of every node where the records name none."""
+    chosen = set(only or (records.run.nodes if records.run else ()) or (node.name for node in plan.nodes))
     nodes = tuple(
         node_view(node, records.nodes.get(node.name, NodeRecord(node.name)), now)
         for node in plan.nodes
@@ -221,6 +236,7 @@ def node_view(node: Node, record: NodeRecord, now: datetime) -> NodeView:
         stages=stages,
         stage=ran[-1].name if ran else "",
         verdict=OUTCOMES[record.verdict] if record.verdict else None,
+        verdict_outcome=str(record.verdict or ""),
         judged=moment(record.judged),
         rules=record.rules,
         reason=reason,
@@ -233,6 +249,7 @@ def node_view(node: Node, record: NodeRecord, now: datetime) -> NodeView:
         evidence=tuple(sorted(record.evidence.items())),
         ids=tuple((label, value) for label, value in record.ids.items() if value),
         facts=tuple((label, value) for label, value in record.facts.items() if value),
+        firmware=tuple(FirmwareView(f.component, f.id, f.version, f.expected, f.action) for f in record.firmware),
         history=tuple(
             (moment(t.at), f"{STATES[t.source].label} → {STATES[t.target].label}", without_name(t.reason, node.name))
             for t in reversed(record.history)
@@ -331,6 +348,7 @@ def _later(stopped: StageRecord, at: datetime | None) -> bool:
 def _finding(finding: Finding) -> FindingView:
     return FindingView(
         check=finding.check,
+        outcome=str(finding.outcome),
         word=OUTCOMES[finding.outcome],
         part=finding.part,
         part_serial=finding.part_serial,

@@ -56,6 +56,17 @@ class PartRecord:
 
 
 @dataclass(frozen=True)
+class FirmwareRecord:
+    """One firmware component, as the firmware stage last left it."""
+
+    component: str
+    id: str = ""
+    version: str = ""
+    expected: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True)
 class LeaseRecord:
     """Who works on a node now."""
 
@@ -96,6 +107,7 @@ class NodeRecord:
     """Names under which others know the node, such as ``MAAS system id``; label to value."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Short facts such as BIOS and BMC version; label to value."""
+    firmware: tuple[FirmwareRecord, ...] = ()
     history: tuple[TransitionRecord, ...] = ()
     """Oldest first."""
     lease: LeaseRecord | None = None

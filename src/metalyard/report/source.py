@@ -13,6 +13,7 @@ from metalyard.plan.lifecycle import Stage, State
 from metalyard.plan.model import SitePlan
 from metalyard.report.records import (
     AdmissionRecord,
+    FirmwareRecord,
     LeaseRecord,
     NodeRecord,
     PartRecord,
@@ -65,6 +66,7 @@ def _node(view: View, standing: Standing, stages: list[StageView], lease: Lease 
     current = verdict if verdict is not None and (begun is None or verdict.at >= begun) else None
     discovered = view.facts(name, Stage.DISCOVER)
     provisioned = view.facts(name, Stage.PROVISION)
+    updated = view.facts(name, Stage.FIRMWARE)
     facts = _facts(discovered.body if discovered else {})
     machine = provisioned.body if provisioned else {}
     admission = view.admission(name)
@@ -93,6 +95,7 @@ def _node(view: View, standing: Standing, stages: list[StageView], lease: Lease 
             "BMC firmware": _text(facts.get("bmc_version")),
             "MAAS status": _text(machine.get("status_name")),
         },
+        firmware=_firmware(updated.body if updated else {}),
         history=tuple(
             TransitionRecord(State(row.source), State(row.target), moment(row.at), row.reason, row.actor, row.run or "")
             for row in history
@@ -154,6 +157,15 @@ def _parts(facts: Mapping[str, Any]) -> tuple[PartRecord, ...]:
         )
         for part in (parts if isinstance(parts, list) else [])
         if isinstance(part, dict)
+    )
+
+
+def _firmware(body: Mapping[str, Any]) -> tuple[FirmwareRecord, ...]:
+    components = body.get("components")
+    return tuple(
+        FirmwareRecord(*(_text(entry.get(key)) for key in ("component", "id", "version", "expected", "action")))
+        for entry in (components if isinstance(components, list) else [])
+        if isinstance(entry, dict)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,9 +10,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from metalyard.report.data import NodeView, SiteView
-from metalyard.report.words import Word
+from metalyard.plan.lifecycle import State
+from metalyard.report.data import NodeView, SiteView, without_name
+from metalyard.report.preflight import Look
+from metalyard.report.words import STATES, Word, count, plain, stage_outcome
 
+LOOKS = {
+    "ok": Word("ok", "✓", "good"),
+    "failed": Word("failed", "✕", "bad"),
+    "skipped": Word("skipped", "-", "quiet"),
+}
 WIDE = 110
 """Columns from which reasons fit beside a node."""
 STYLES = {"good": "green", "work": "blue", "warn": "yellow", "bad": "bold red", "quiet": "dim"}
@@ -53,7 +61,9 @@ def why(node: NodeView) -> Text:
 def nodes(view: SiteView, width: int) -> RenderableType:
     """One row a node; reasons in the last column where there is room, else below the table."""
     wide = width >= WIDE
-    table = _table("node", "place", "state", "for", "stages", "verdict", *(["reason and next step"] if wide else []))
+    table = plain_table(
+        "node", "place", "state", "for", "stages", "verdict", *(["reason and next step"] if wide else [])
+    )
     for column in table.columns[:6]:
         column.no_wrap = True
     for node in view.nodes:
@@ -89,6 +99,8 @@ def detail(node: NodeView) -> RenderableType:
         blocks += [Text(), _findings(node)]
     elif node.verdict:
         blocks += [Text(), Text(f"Verdict {node.verdict.label}: {node.passed} checks passed, none speaks against it.")]
+    if node.firmware:
+        blocks += [Text(), _firmware(node)]
     if node.parts:
         blocks += [Text(), _parts(node)]
     if node.history:
@@ -121,28 +133,27 @@ def _pairs(pairs: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """A table without lines, as every command shows one."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
         table.add_column(column)
     return table
 
 
-def _stages(node: NodeView) -> Table:
-    table = _table("stage", "outcome", "took", "started", "message")
-    for stage in node.stages:
-        table.add_row(
-            Text(stage.label),
-            said(stage.word),
-            Text(stage.took),
-            Text(stage.started, no_wrap=True),
-            Text(stage.message),
-        )
-    return table
+def _stages(node: NodeView) -> RenderableType:
+    ran = [stage for stage in node.stages if stage.outcome != "pending"]
+    waiting = ", ".join(stage.label for stage in node.stages if stage.outcome == "pending")
+    table = plain_table("stage", "outcome", "took", "started", "message")
+    for stage in ran:
+        started = Text(stage.started, no_wrap=True)
+        table.add_row(Text(stage.label), said(stage.word), Text(stage.took), started, Text(stage.message))
+    rest = Text(f"Not run: {waiting}.", style="dim")
+    return Group(*([table] if ran else []), *([rest] if waiting else []))
 
 
 def _findings(node: NodeView) -> Table:
-    table = _table("check", "says", "part", "measured", "expected", "next step")
+    table = plain_table("check", "says", "part", "measured", "expected", "next step")
     for finding in node.findings:
         part = " ".join(text for text in (finding.part, finding.part_serial) if text)
         table.add_row(
@@ -157,14 +168,22 @@ def _findings(node: NodeView) -> Table:
 
 
 def _parts(node: NodeView) -> Table:
-    table = _table("part", "serial", "model", "firmware")
+    table = plain_table("part", "serial", "model", "firmware")
     for part in node.parts:
         table.add_row(Text(part.part or part.kind), Text(part.serial), Text(part.model), Text(part.firmware))
     return table
 
 
+def _firmware(node: NodeView) -> Table:
+    table = plain_table("firmware", "version", "baseline", "")
+    for entry in node.firmware:
+        name = f"{entry.component} {entry.id}" if entry.id else entry.component
+        table.add_row(Text(name), Text(entry.version), Text(entry.expected), Text(entry.action))
+    return table
+
+
 def _history(node: NodeView) -> Table:
-    table = _table("time", "step", "reason")
+    table = plain_table("time", "step", "reason")
     for at, step, reason in node.history:
         table.add_row(Text(at, no_wrap=True), Text(step, no_wrap=True), Text(reason))
     return table
@@ -175,6 +194,7 @@ def as_data(view: SiteView) -> dict[str, Any]:
     return {
         "site": view.site,
         "generated": view.generated,
+        "headline": view.headline,
         "all_in_service": view.all_in_service,
         "counts": {entry.state: entry.number for entry in view.counts},
         "run": view.run.id if view.run else None,
@@ -185,14 +205,14 @@ def as_data(view: SiteView) -> dict[str, Any]:
 def node_data(node: NodeView) -> dict[str, Any]:
     """One node as plain data."""
     return {
-        "node": node.name,
+        "name": node.name,
         "rack": node.rack,
         "unit": node.unit,
         "serial": node.serial,
         "state": str(node.state),
         "since": node.since or None,
         "stage": node.stage or None,
-        "verdict": node.verdict.label if node.verdict else None,
+        "verdict": node.verdict_outcome or None,
         "reason": node.reason,
         "next_step": node.next_step,
         "owner": node.owner,
@@ -207,11 +227,12 @@ def node_data(node: NodeView) -> dict[str, Any]:
                 "next_step": stage.next_step,
             }
             for stage in node.stages
+            if stage.outcome != "pending"
         ],
         "findings": [
             {
                 "check": finding.check,
-                "outcome": finding.word.label,
+                "outcome": str(finding.outcome),
                 "part": finding.part,
                 "part_serial": finding.part_serial,
                 "measured": finding.measured,
@@ -225,8 +246,67 @@ def node_data(node: NodeView) -> dict[str, Any]:
         ],
         "checks_passed": node.passed,
         "evidence": dict(node.evidence),
+        "firmware": [
+            {"component": f.component, "id": f.id, "version": f.version, "expected": f.expected, "action": f.action}
+            for f in node.firmware
+        ],
         "parts": [
             {"kind": p.kind, "part": p.part, "serial": p.serial, "model": p.model, "firmware": p.firmware}
             for p in node.parts
         ],
     }
+
+
+def looks_table(looks: Sequence[Look], many: int = 16) -> Table:
+    """What a check looked at. Passes of one kind are one row where there are many."""
+    table = plain_table("what", "", "which", "seen", "next step")
+    for kind in dict.fromkeys(look.kind for look in looks):
+        same = [look for look in looks if look.kind == kind]
+        passed = [look for look in same if look.outcome == "ok"]
+        shown = [look for look in same if look.outcome != "ok"] if len(same) > many else same
+        if len(same) > many:
+            outcome = LOOKS["ok" if passed else "failed"]
+            table.add_row(
+                Text(kind),
+                said(outcome),
+                Text("all" if not shown else "others"),
+                Text(f"{len(passed)} of {len(same)}"),
+                Text(),
+            )
+        for look in shown:
+            table.add_row(
+                Text(look.kind), said(LOOKS[look.outcome]), Text(plain(look.about)), Text(plain(look.seen)),
+                Text(plain(look.next_step)),
+            )  # fmt: skip
+    return table
+
+
+def looks_summary(looks: Sequence[Look], offline: bool) -> Text:
+    """``Ready`` or how many looks failed."""
+    failed = sum(look.outcome == "failed" for look in looks)
+    if failed:
+        return Text(f"Not ready: {failed} of {len(looks)} checks failed. Nothing was changed.", style=STYLES["bad"])
+    if offline:
+        return Text("The plan is right. Credentials and reachability were not looked at (--offline).", style="green")
+    return Text(
+        f"Ready: {len(looks)} checks passed, nothing was changed. Next step: metalyard plan", style=STYLES["good"]
+    )
+
+
+def outcomes(ends: Iterable[tuple[str, State, str, int, str, str]]) -> Table:
+    """How each node ended in a check, which leaves nothing in the ledger: node, state, outcome, changes, why."""
+    table = plain_table("node", "state", "check", "would change", "reason and next step")
+    for node, state, outcome, changes, reason, next_step in ends:
+        why = Text(without_name(plain(reason), node))
+        if next_step:
+            why.append(f" → {plain(next_step)}", style="italic")
+        number = count(changes, "task") if changes else "nothing"
+        table.add_row(Text(node, style="bold"), said(STATES[state]), said(stage_outcome(outcome)), Text(number), why)
+    return table
+
+
+def changed(number: int, check: bool) -> Text:
+    """Whether a run changed anything."""
+    if check:
+        return Text(f"Check mode: {count(number, 'task')} would change something. Nothing was changed.")
+    return Text(f"{count(number, 'task')} changed something." if number else "Nothing changed.")

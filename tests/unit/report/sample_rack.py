@@ -194,21 +194,21 @@ GPU_OFF_BUS = (
 )
 
 
-def _cable(device: str, planned: str, seen: str) -> Finding:
-    return Finding(
-        "fabric.cable",
+SWAPPED = (
+    Finding(
+        "fabric.cables",
         "gpu-r02-3",
         Outcome.FAIL,
-        f"gpu-r02-3: {device} is cabled to {seen}, planned {planned}: mlx5_0 and mlx5_2 are swapped",
-        part=device,
-        measured=f"{device} to {seen}",
-        expected=f"{device} to {planned}",
-        remedy=f"Swap the two cables at the node: {device} belongs to {planned}.",
+        "gpu-r02-3: cable C049 and cable C051 are swapped: gpu-r02-3 mlx5_0 (rack r02, unit 19) is connected to leaf-2 "
+        "port 13 (rack r01, unit 42), and gpu-r02-3 mlx5_2 (rack r02, unit 19) to leaf-1 port 13 (rack r01, unit 41)",
+        part="C049",
+        measured="gpu-r02-3:mlx5_0 to leaf-2:13, gpu-r02-3:mlx5_2 to leaf-1:13",
+        expected="gpu-r02-3:mlx5_0 to leaf-1:13, gpu-r02-3:mlx5_2 to leaf-2:13",
+        remedy="Exchange the plugs of the two cables at one side: at leaf-1 port 13 (rack r01, unit 41) and leaf-2 "
+        "port 13 (rack r01, unit 42).",
         owner=Owner.DATA_CENTRE,
         source="site plan",
-    )
-
-
-SWAPPED = (_cable("mlx5_0", "leaf-1:13", "leaf-2:13"), _cable("mlx5_2", "leaf-2:13", "leaf-1:13"))
+    ),
+)
 
 assert set(STAGE_REACHES.values()) == set(MAIN_LINE[1:])
