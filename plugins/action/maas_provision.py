@@ -12,3 +12,7 @@ class ActionModule(SweepAction):
 
     operation = "maas_provision"
     function = "metalyard.maas.operations:provision"
+
+    def options(self, arguments, plan, hosts, task_vars):
+        """A host that is still in the play is not set aside: a mark of ours in MAAS is from before."""
+        return {"fixed": hosts}

@@ -136,6 +136,7 @@ class Gate(Strict):
 
     mode: Literal["enforce", "shadow"] = "enforce"
     admission_days: int = Field(30, ge=1, description="days until an admission expires")
+    checks: Path | None = Field(None, description="folder of the site's own checks")
     breaker_percent: int = Field(50, ge=1, le=100, description="stop and ask when more of a run would be set aside")
 
 

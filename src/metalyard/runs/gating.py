@@ -65,7 +65,7 @@ def judge(plan: SitePlan, run: str, documents: Mapping[str, str | None], *, chec
     """
     folder = RunFolder.of(plan.state_dir, run)
     cables = CablePlan.of(plan)
-    checks = load_checks()
+    checks = load_checks(plan.path(plan.gate.checks) if plan.gate.checks else None)
     baseline = load_baseline(plan)
     shared = folder.path / FABRIC
     fabric = shared.read_bytes() if shared.exists() else None
