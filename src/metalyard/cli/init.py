@@ -11,7 +11,8 @@ import click
 
 from metalyard.plan.model import HOSTNAME
 
-MARK = "@SITE@"
+MARK = "example-site"
+"""The name that the scaffold carries."""
 
 
 @click.command(short_help="Write a new site with a commented plan.")
