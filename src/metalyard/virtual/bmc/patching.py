@@ -29,19 +29,14 @@ def validated(
         raise RedfishError(400, "EmptyJSON")
     change: dict[str, Any] = {}
     messages: list[dict[str, Any]] = []
-    annotations_only = True
-    for path, value in _leaves(rules, body):
-        name = path.rpartition(".")[2]
-        if "@" in name:
-            continue
-        annotations_only = False
-        rule = rules.get(path)
-        refusal = _refusal(rule, path, value, current)
+    leaves = _leaves(rules, body)
+    for path, value in leaves:
+        refusal = _refusal(rules.get(path), path, value, current)
         if refusal is not None:
             messages.append(refusal)
             continue
         _set(change, path, value)
-    if annotations_only:
+    if not leaves:
         raise RedfishError(400, "NoOperation")
     if not change:
         raise RedfishError.of(400, messages)
@@ -49,9 +44,11 @@ def validated(
 
 
 def _leaves(rules: Mapping[str, Rule], body: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The body's properties by dotted path, down to where a rule stands or nothing more can be told apart."""
+    """The body's properties by dotted path, down to where a rule stands, without OData annotations."""
     found: list[tuple[str, Any]] = []
     for key, value in body.items():
+        if "@" in key:
+            continue
         path = f"{prefix}{key}"
         deeper = any(rule.startswith(f"{path}.") for rule in rules)
         if isinstance(value, dict) and deeper and path not in rules:

@@ -89,6 +89,13 @@ def shaped(bmc: Bmc, resource: Resource, body: dict[str, Any], options: Options)
     return body
 
 
+def acceptable(headers: Mapping[str, str], kind: str) -> None:
+    """Refuse with 406 a read whose Accept header has no room for what there is."""
+    offered = [part.partition(";")[0].strip().lower() for part in headers.get("Accept", "*/*").split(",")]
+    if not any(one in ("", "*/*", kind, kind.partition("/")[0] + "/*") for one in offered):
+        raise RedfishError(406, "GeneralError")
+
+
 def _expanded(bmc: Bmc, value: Any, levels: int, origin: str) -> Any:
     if isinstance(value, list):
         return [_expanded(bmc, one, levels, origin) for one in value]

@@ -164,6 +164,7 @@ class Bmc:
             "now": timestamp(),
             "base_messages": base_registry,
             "choices": lambda values: [{"ValueName": value, "ValueDisplayName": str(value)} for value in values],
+            "guid": _guid,
             "mac": lambda name: _mac(hardware.serial, name),
             "uuid": lambda name: str(uuid.uuid5(uuid.NAMESPACE_OID, f"{hardware.serial}/{name}")),
             "omit": OMIT,
@@ -224,9 +225,11 @@ class Bmc:
             raise RedfishError(412, "PreconditionFailed")
         if path == f"{ROOT}/$metadata":
             self._only_reads(call, ["GET", "HEAD"])
+            query.acceptable(call.headers, "application/xml")
             return Answer(200, query.metadata(self.model.records), content_type="application/xml")
         if path == f"{ROOT}/odata":
             self._only_reads(call, ["GET", "HEAD"])
+            query.acceptable(call.headers, "application/json")
             root = self.render(self.resources()[ROOT])
             return Answer(200, query.service_document(root))
         from metalyard.virtual.bmc.handlers import accounts  # the handlers know this module
@@ -245,6 +248,8 @@ class Bmc:
         if call.account is not None:
             accounts.authorise(self, call, resource)
         if call.method in ("GET", "HEAD"):
+            if resource.record.on_get is not None:
+                return await self._act(call, resource)
             return await self._read(call, resource, allowed)
         if call.method == "PATCH":
             return await self._patch(call, resource)
@@ -255,6 +260,7 @@ class Bmc:
             raise RedfishError(405, "OperationNotAllowed", headers={"Allow": ", ".join(allowed)})
 
     async def _read(self, call: Call, resource: Resource, allowed: list[str]) -> Answer:
+        query.acceptable(call.headers, "application/json")
         options = query.Options.parse(call.query)
         body = self.render(resource)
         tag = str(body["@odata.etag"])
@@ -295,7 +301,8 @@ class Bmc:
         from metalyard.virtual.bmc.handlers import HANDLERS
 
         record = resource.record
-        name = resource.action or (record.on_delete if call.method == "DELETE" else record.on_post)
+        by_method = {"GET": record.on_get, "HEAD": record.on_get, "DELETE": record.on_delete, "POST": record.on_post}
+        name = resource.action or by_method[call.method]
         if name is None:
             raise RedfishError(405, "OperationNotAllowed")
         if call.headers.get("If-Match"):
@@ -354,3 +361,9 @@ def _mac(serial: str, name: str) -> str:
     number = uuid.uuid5(uuid.NAMESPACE_OID, f"{serial}/{name}").int
     octets = [0x02, *(number >> shift & 0xFF for shift in range(0, 40, 8))]
     return ":".join(f"{octet:02X}" for octet in octets)
+
+
+def _guid(value: str) -> str:
+    """A GUID in Redfish's spelling: four groups of four digits."""
+    digits = value.removeprefix("0x")
+    return ":".join(digits[start : start + 4] for start in range(0, 16, 4))

@@ -36,8 +36,8 @@ class Record(BaseModel):
     """One resource of the tree, or one for each element of ``each``.
 
     ``collection`` ``links`` or ``embedded`` gives the resource its Members, which are the tree's resources one level
-    below. ``patch`` names the writable properties (dotted); ``on_patch``, ``on_post``, ``on_delete`` and ``actions``
-    (last part of the target, to handler) name functions of :mod:`metalyard.virtual.bmc.handlers`.
+    below. ``patch`` names the writable properties (dotted); ``on_get``, ``on_patch``, ``on_post``, ``on_delete`` and
+    ``actions`` (last part of the target, to handler) name functions of :mod:`metalyard.virtual.bmc.handlers`.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -49,6 +49,7 @@ class Record(BaseModel):
     body: dict[str, Any] = {}
     collection: Literal["links", "embedded"] | None = None
     patch: dict[str, Rule] = {}
+    on_get: str | None = Field(None, description="answers a GET itself, where there is more to say than a body")
     on_patch: str | None = None
     on_post: str | None = None
     on_delete: str | None = None

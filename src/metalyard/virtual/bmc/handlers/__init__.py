@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from metalyard.virtual.bmc.handlers import accounts, manager, system, update
+from metalyard.virtual.bmc.handlers import accounts, manager, system, tasks, update
 from metalyard.virtual.bmc.service import Answer, Bmc, Call
 from metalyard.virtual.bmc.tree import Resource
 
@@ -31,7 +31,8 @@ HANDLERS: dict[str, Handler] = {
     "subscribe": manager.subscribe,
     "unsubscribe": manager.unsubscribe,
     "test_event": manager.test_event,
-    "delete_task": update.delete_task,
+    "delete_task": tasks.delete_task,
+    "task_monitor": tasks.monitor,
     "simple_update": update.simple_update,
     "push_update": update.push_update,
 }

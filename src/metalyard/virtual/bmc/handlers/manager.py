@@ -36,22 +36,32 @@ async def patch_network_protocol(bmc: Bmc, call: Call, resource: Resource) -> No
     """NTP servers; other writable settings go to the overlay. All or nothing."""
     body: dict[str, Any] = dict(call.body or {})
     ntp = body.pop("NTP", {})
-    servers = ntp.get("NTPServers")
-    if servers is not None:
-        limit = bmc.model.constants["ntp_servers"]
-        # An empty element or null takes one away, as the specification has it for arrays.
-        servers = [server for server in servers if server not in (None, "")]
-        for server in servers:
-            if not isinstance(server, str) or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?", server):
-                raise RedfishError(400, "PropertyValueFormatError", server, "NTPServers", related=["#/NTP/NTPServers"])
-        if len(servers) > limit:
-            raise RedfishError(400, "PropertyValueError", "NTPServers", related=["#/NTP/NTPServers"])
-        bmc.state.kept.ntp_servers = servers
+    if "NTPServers" in ntp:
+        present = bmc.render(resource)["NTP"]["NTPServers"]
+        bmc.state.kept.ntp_servers = _servers(ntp["NTPServers"], present, int(bmc.model.constants["ntp_servers"]))
     if "ProtocolEnabled" in ntp:
         bmc.state.kept.ntp_enabled = ntp["ProtocolEnabled"]
     for name, value in body.items():
         bmc.state.kept.overlay.setdefault(resource.path, {}).setdefault(name, {}).update(value)
     bmc.state.save()
+
+
+def _servers(wanted: list[Any], present: list[str], limit: int) -> list[str]:
+    """The array after a PATCH: ``{}`` keeps the element in its place, null and "" remove it."""
+    related = ["#/NTP/NTPServers"]
+    made = []
+    for number, server in enumerate(wanted):
+        if server == {} and number < len(present):
+            made.append(present[number])
+            continue
+        if server in (None, "", {}):
+            continue
+        if not isinstance(server, str) or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?", server):
+            raise RedfishError(400, "PropertyValueFormatError", server, "NTPServers", related=related)
+        made.append(server)
+    if len(made) > limit:
+        raise RedfishError(400, "PropertyValueError", "NTPServers", related=related)
+    return made
 
 
 async def clear_log(bmc: Bmc, call: Call, resource: Resource) -> None:

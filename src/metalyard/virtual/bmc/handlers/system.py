@@ -52,7 +52,7 @@ async def _carry_out(bmc: Bmc, task: Task, kind: str) -> None:
             return
         except Exception as error:
             tasks.fail(bmc, task, "InternalError")
-            bmc.state.log("Power Unit", f"{kind} failed: {error}", severity="Critical")
+            bmc.state.log("PowerUnit", f"{kind} failed: {error}", severity="Critical")
             return
     if done:
         tasks.complete(bmc, task)
@@ -71,7 +71,7 @@ async def _switch(bmc: Bmc, kind: str) -> bool:
     if kind in ("ForceOff", "GracefulShutdown"):
         if on or machine.power_state == "PoweringOff":
             await machine.power_off(kind == "GracefulShutdown")
-            bmc.state.log("System ACPI Power State", "S4/S5: soft-off")
+            bmc.state.log("System ACPI PowerState", "S4/S5: soft-off")
         return True
     if kind == "On":
         if not on:
@@ -98,7 +98,7 @@ async def power_on(bmc: Bmc, how: str) -> None:
     if kept.boot.enabled == "Once":
         kept.boot.enabled, kept.boot.target = "Disabled", "None"
     kept.last_reset = timestamp()
-    bmc.state.log("System Boot Initiated", f"Initiated by power up, from {source.target}")
+    bmc.state.log("SystemBoot/Restart", f"Initiated by power up, from {source.target}")
     await bmc.config.machine.power_on(source)
     bmc.state.changed()
 

@@ -66,14 +66,6 @@ async def simple_update(bmc: Bmc, call: Call, resource: Resource) -> Answer:
     return tasks.accepted(bmc, task)
 
 
-async def delete_task(bmc: Bmc, call: Call, resource: Resource) -> None:
-    """Forget a task that has ended."""
-    if resource.item.ended is None:
-        raise RedfishError(409, "ResourceInUse")
-    bmc.state.tasks.pop(resource.item.id, None)
-    bmc.state.changed()
-
-
 def _targets(bmc: Bmc, given: Any) -> list[str]:
     """The components that the request names; empty: every one that the image is for."""
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
