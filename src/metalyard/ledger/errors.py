@@ -51,18 +51,17 @@ def _sqlite(name: str, detail: str, where: str) -> LedgerError:
 
 def _postgresql(state: str | None, detail: str, where: str) -> LedgerError:
     """What PostgreSQL's SQLSTATE means to an operator; None where no server answered."""
+    if state is None and ("FATAL" in detail or "password" in detail):  # refused: libpq gives no code then
+        return LedgerError(
+            f"The ledger's database at {where} refused the connection: {detail}.",
+            "Check user and database in the plan's `ledger` (`createdb` makes one); the password belongs into the file "
+            "that PGPASSFILE names (mode 0600), or into PGPASSWORD.",
+        )
     if state is None or state.startswith("08") or state in ("57P01", "57P02", "57P03"):
         return LedgerError(
             f"The ledger's database at {where} can't be reached: {detail}.",
             "Check that the server runs, and the address, port and database in the plan's `ledger`.",
         )
-    if state.startswith("28"):
-        return LedgerError(
-            f"The ledger's database at {where} refused this user: {detail}.",
-            "Put the password into the file that PGPASSFILE names (mode 0600) or into PGPASSWORD.",
-        )
-    if state == "3D000":
-        return LedgerError(f"There is no such database at {where}: {detail}.", "Create it with `createdb`, empty.")
     if state.startswith("53"):
         return LedgerError(f"The ledger's database at {where} has no room left: {detail}.", _DISK_FULL)
     if state in ("25006", "42501"):
