@@ -25,9 +25,9 @@ def check(context: click.Context, limit: str | None, offline: bool, as_json: boo
     """Look at plan, profiles, credentials, BMCs, MAAS, ledger and SSH key. Nothing is changed."""
     from dataclasses import asdict
 
-    from metalyard.report import preflight
     from metalyard.report.choice import chosen
     from metalyard.report.table import looks_summary, looks_table
+    from metalyard.runs import preflight
 
     plan = site_plan()
     nodes = chosen(plan, limit)

@@ -20,7 +20,8 @@ def plan(limit: str | None, stages: tuple[str, ...], online: bool, as_json: bool
     """Say what a bring-up would do to each node, from where it stands. Nothing is changed."""
     from metalyard.plan.lifecycle import STAGES, Stage
     from metalyard.report.choice import chosen
-    from metalyard.report.forecast import as_data, ask, expect, summary, table
+    from metalyard.report.foreseen import as_data, summary, table
+    from metalyard.runs.forecast import ask, expect
 
     site = site_plan()
     nodes = chosen(site, limit)
@@ -33,5 +34,5 @@ def plan(limit: str | None, stages: tuple[str, ...], online: bool, as_json: bool
         print_json(as_data(site, expected))
         return
     out = console()
-    out.print(table(expected, out.width))
+    out.print(table(expected))
     out.print(summary(site, expected))

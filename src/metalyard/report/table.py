@@ -12,8 +12,8 @@ from rich.text import Text
 
 from metalyard.plan.lifecycle import State
 from metalyard.report.data import NodeView, SiteView, without_name
-from metalyard.report.preflight import Look
 from metalyard.report.words import STATES, Word, count, plain, stage_outcome
+from metalyard.runs.preflight import Look
 
 LOOKS = {
     "ok": Word("ok", "✓", "good"),

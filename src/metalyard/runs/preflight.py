@@ -15,7 +15,6 @@ from typing import Literal
 from metalyard.ledger import Ledger, LedgerError
 from metalyard.plan.catalogue import load_baseline
 from metalyard.plan.model import Node, SecretRef, SitePlan
-from metalyard.report.words import count
 from metalyard.secrets import FileSecretStore, SecretsError, resolve
 from metalyard.sweep import NodeError
 
@@ -79,6 +78,11 @@ async def on_the_network(plan: SitePlan, nodes: Sequence[Node]) -> list[Look]:
     region = asyncio.create_task(_region(plan))
     looks = await _bmcs(plan, nodes)
     return [*looks, await region]
+
+
+def count(number: int, thing: str, things: str = "") -> str:
+    """``1 node``, ``3 nodes``."""
+    return f"{number} {thing if number == 1 else things or thing + 's'}"
 
 
 def _guarded(kind: str, about: str, look: Callable[[], str], step: str = "") -> Look:

@@ -5,21 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from typing import Literal
 
 from metalyard.ledger import Ledger, Standing
 from metalyard.plan.catalogue import load_baseline, load_profile
 from metalyard.plan.lifecycle import ASIDE, STAGE_REACHES, Actor, Stage, State, reached
 from metalyard.plan.model import Node, SitePlan
-from metalyard.report.table import plain_table
-from metalyard.report.words import STAGE_LABELS, STATES, count, plain
+from metalyard.runs.preflight import count
 from metalyard.sweep import Context, HostResult
-
-MARKS = {"do": "▸", "look": "·", "pass over": "-"}
-STYLES = {"do": "bold blue", "look": "dim", "pass over": "dim"}
 
 
 @dataclass(frozen=True)
@@ -61,13 +54,13 @@ def _expectation(plan: SitePlan, node: Node, here: Standing, stages: Sequence[St
         step = here.next_step
         if here.state in (State.QUARANTINED, State.IN_REPAIR):
             step = f"{step or 'Put right what the reason names.'} Then metalyard release {node.name} --reason …"
-        return Expectation(node.name, here.state, steps, plain(here.reason), plain(step))
+        return Expectation(node.name, here.state, steps, here.reason, step)
     steps = tuple(
         Step(stage, "look" if _done(here.state, stage) else "do", _what(plan, node, stage)) for stage in stages
     )
     if again and Stage.DISCOVER not in stages:
         steps = tuple(Step(stage, "pass over", "") for stage in stages)
-    return Expectation(node.name, here.state, steps, plain(here.reason) if again else "", plain(here.next_step))
+    return Expectation(node.name, here.state, steps, here.reason if again else "", here.next_step)
 
 
 def _done(state: State, stage: Stage) -> bool:
@@ -164,90 +157,3 @@ async def sweep(
                 node.name, HostResult(node.name, failed=True, message=error.message, next_step=error.next_step)
             )
     return results
-
-
-# -- showing ----------------------------------------------------------------------------------------------------------
-
-
-def table(expected: Sequence[Expectation], width: int) -> RenderableType:
-    """One row a node with a mark for each stage; what was found or stands in the way below or beside it."""
-    if len(expected) == 1:
-        return _one(expected[0])
-    stages = [step.stage for step in expected[0].steps] if expected else []
-    rows = plain_table("node", "state", *(STAGE_LABELS[stage] for stage in stages), "notes")
-    for entry in expected:
-        marks = [_mark(step) for step in entry.steps]
-        rows.add_row(Text(entry.node, style="bold"), Text(STATES[entry.state].label), *marks, Text(_notes(entry)))
-    return rows
-
-
-def _mark(step: Step) -> Text:
-    if step.found is not None:
-        if step.found.failed or step.found.unreachable:
-            return Text("✕ fails", style="bold red")
-        return Text("▸ change", style="bold blue") if step.found.changed else Text("✓ as is", style="green")
-    return Text(f"{MARKS[step.kind]} {step.kind}", style=STYLES[step.kind])
-
-
-def _notes(entry: Expectation) -> str:
-    said = [plain(step.found.message) for step in entry.steps if step.found and step.found.message]
-    said = [text.removeprefix(f"{entry.node}: ") for text in said]
-    if entry.reason:
-        said.insert(0, entry.reason)
-    if entry.next_step and any(step.kind == "pass over" for step in entry.steps):
-        said.append(f"→ {entry.next_step}")
-    return "; ".join(said)
-
-
-def _one(entry: Expectation) -> RenderableType:
-    rows = plain_table("stage", "", "what")
-    for step in entry.steps:
-        text = Text(step.what)
-        if step.found and step.found.message:
-            text.append(f"\n{plain(step.found.message).removeprefix(f'{entry.node}: ')}", style="italic")
-        rows.add_row(Text(STAGE_LABELS[step.stage]), _mark(step), text)
-    head = Text(f"{entry.node}  ", style="bold").append(STATES[entry.state].label, style="not bold")
-    reason = [Text(text) for text in (entry.reason, f"→ {entry.next_step}" if entry.next_step else "") if text]
-    return Group(head, *reason, rows)
-
-
-def summary(plan: SitePlan, expected: Sequence[Expectation]) -> Text:
-    """``6 nodes to bring up, 1 looked at again, 1 passed over; nothing was changed``."""
-    aside = sum(all(step.kind == "pass over" for step in e.steps) for e in expected)
-    again = sum(all(step.kind == "look" for step in e.steps) for e in expected)
-    parts = [f"{count(len(expected) - aside - again, 'node')} to bring up"]
-    parts += [f"{again} to look at again, changed only where something is off"] if again else []
-    parts += [f"{aside} set aside and passed over"] if aside else []
-    return Text(f"{plan.site}: {', '.join(parts)}. Nothing was changed.")
-
-
-def as_data(plan: SitePlan, expected: Sequence[Expectation]) -> dict[str, Any]:
-    """Plain data for ``--json``."""
-    return {
-        "site": plan.site,
-        "nodes": [
-            {
-                "name": entry.node,
-                "state": str(entry.state),
-                "reason": entry.reason,
-                "next_step": entry.next_step,
-                "stages": [
-                    {
-                        "stage": str(step.stage),
-                        "kind": step.kind.replace(" ", "_"),
-                        "what": step.what,
-                        "found": None
-                        if step.found is None
-                        else {
-                            "changed": step.found.changed,
-                            "failed": step.found.failed or step.found.unreachable,
-                            "message": step.found.message,
-                            "next_step": step.found.next_step,
-                        },
-                    }
-                    for step in entry.steps
-                ],
-            }
-            for entry in expected
-        ],
-    }
