@@ -1,8 +1,8 @@
 """The simulated InfiniBand fabric: the plan's cables, after cable faults, as a topology for ibsim; and its services.
 
-ibsim 0.12 (Debian 13's, see :mod:`.packages`) with Debian's opensm and infiniband-diags; the SM sits on the first
-switch, as an embedded one does, so that the fabric holds exactly the plan's adapters. ibsim numbers an adapter's port GUID one
-above its node GUID; on ConnectX both are the same.
+ibsim 0.12 (Debian 13's, see :mod:`.packages`) with Debian's opensm and infiniband-diags. The SM sits on the first
+switch, as an embedded one does, so that the fabric holds exactly the plan's adapters. ibsim numbers an
+adapter's port GUID one above its node GUID; on ConnectX both are the same.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""The rack's bridge network, and what podman says of the rack's containers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+from collections.abc import AsyncIterator
+
+from metalyard.plan.model import SitePlan
+from metalyard.virtual import host
+from metalyard.virtual.nodes import NETWORK, NODE_LABEL, RACK_LABEL
+
+
+class NetworkError(Exception):
+    """The rack's network can't be had; the message says what stands in its way."""
+
+
+def subnet(plan: SitePlan) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """The network that all planned addresses lie in; raises :class:`NetworkError` when they don't share one."""
+    networks = {ipaddress.ip_interface(node.address).network for node in plan.nodes}
+    if len(networks) != 1:
+        listed = ", ".join(sorted(map(str, networks))) or "none"
+        raise NetworkError(f"the virtual rack has one network, and the plan's nodes lie in {listed}")
+    return networks.pop()
+
+
+def gateway(plan: SitePlan) -> str:
+    """The rack's own address: the first of its network."""
+    return str(next(subnet(plan).hosts()))
+
+
+async def ensure(plan: SitePlan) -> None:
+    """Create the bridge network unless it is there; one of that name with another range is an error."""
+    wanted = str(subnet(plan))
+    found = await host.run_podman("network", "inspect", NETWORK, check=False)
+    if found.status == 0:
+        ranges = [entry.get("subnet") for entry in json.loads(found.stdout)[0].get("subnets", [])]
+        if wanted not in ranges:
+            raise NetworkError(
+                f"podman's network {NETWORK} has {', '.join(map(str, ranges))}, the plan needs {wanted}: "
+                f"end the other rack, or remove it with 'podman network rm {NETWORK}'"
+            )
+        return
+    options = ["--disable-dns", f"--subnet={wanted}", f"--gateway={gateway(plan)}", f"--label={RACK_LABEL}={plan.site}"]
+    await host.run_podman("network", "create", *options, NETWORK)
+
+
+async def containers(plan: SitePlan) -> dict[str, str]:
+    """The rack's containers, by name, with podman's word for their state."""
+    flags = ("--all", f"--filter=label={RACK_LABEL}={plan.site}", "--format=json")
+    listed = json.loads((await host.run_podman("ps", *flags)).stdout or "[]")
+    return {entry["Names"][0]: str(entry["State"]) for entry in listed}
+
+
+async def remove_all(plan: SitePlan) -> list[str]:
+    """Remove the rack's containers and its network; returns the containers' names."""
+    names = sorted(await containers(plan))
+    for name in names:
+        await host.run_podman("rm", "--force", "--ignore", "-t", "0", name)
+    await host.run_podman("network", "rm", "--force", NETWORK, check=False)
+    return names
+
+
+async def exits(plan: SitePlan) -> AsyncIterator[tuple[str, int]]:
+    """Node and exit status of each of the rack's containers that ends, from now on, for ever."""
+    process = await asyncio.create_subprocess_exec(
+        *host.podman(
+            "events",
+            "--stream",
+            "--since=0s",
+            "--filter=event=died",
+            f"--filter=label={RACK_LABEL}={plan.site}",
+            "--format=json",
+        ),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        if process.stdout is None:
+            return
+        async for line in process.stdout:
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                node = (event.get("Attributes") or {}).get(NODE_LABEL) or event.get("Name")
+                if node:
+                    yield str(node), int(event.get("ContainerExitCode") or 0)
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
