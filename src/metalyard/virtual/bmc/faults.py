@@ -65,7 +65,7 @@ class FaultList:
         self._faults: dict[str, BmcFault] = {}
         self._seen: dict[str, int] = {}
         self.frozen: dict[str, dict[str, Any]] = {}
-        """Bodies by path as they were when a ``stale`` fault first met them."""
+        """Bodies by path as they were when a ``stale`` fault began."""
 
     def add(self, fault: BmcFault) -> str:
         """Begin a fault; returns its id, under which it ends."""
@@ -97,5 +97,6 @@ class FaultList:
                 continue
             met.append(fault)
             if fault.count is not None and number >= fault.count:
-                self.remove(fault.id)
+                # What is frozen stays: this very request may still have to be answered from it.
+                del self._faults[fault.id]
         return met

@@ -106,14 +106,14 @@ class BmcServer:
     # -- one request --------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        faults = self.bmc.faults.take(request.method, request.path)
+        faults = self.bmc.faults.take(request.method, request.path.rstrip("/") or "/")
         for fault in faults:
             early = await self._before(fault, request)
             if early is not None:
                 return early
-        answer = await self._answered(request)
-        for fault in faults:
-            answer = self._after(fault, request, answer)
+        answer = await self._answered(request, stale=any(fault.kind == "stale" for fault in faults))
+        if answer.status == 202 and any(fault.kind == "lost_task" for fault in faults):
+            self.bmc.lose_task(answer)
         response = self._response(request, answer)
         if any(fault.kind == "reset" for fault in faults):
             _reset(request)
@@ -121,9 +121,10 @@ class BmcServer:
             response.body = response.body[: len(response.body) // 2]
         return response
 
-    async def _answered(self, request: web.Request) -> Answer:
+    async def _answered(self, request: web.Request, *, stale: bool) -> Answer:
         try:
             call = await self._call(request)
+            call.stale = stale
             return await self.bmc.answer(call)
         except RedfishError as refused:
             return Answer(refused.status, error_body(refused.messages), refused.headers)
@@ -149,19 +150,6 @@ class BmcServer:
             await self._hang(request)
             return web.Response(status=503)
         return None
-
-    def _after(self, fault: BmcFault, request: web.Request, answer: Answer) -> Answer:
-        if fault.kind == "stale" and isinstance(answer.body, dict) and answer.status == 200:
-            key = request.path_qs
-            frozen = self.bmc.faults.frozen.setdefault(key, json.loads(json.dumps(answer.body)))
-            tag = {"ETag": frozen["@odata.etag"]} if "@odata.etag" in frozen else {}
-            return Answer(200, frozen, {**answer.headers, **tag})
-        if fault.kind == "lost_task" and answer.status == 202 and isinstance(answer.body, dict):
-            task = self.bmc.state.tasks.get(str(answer.body.get("Id")))
-            if task is not None:
-                task.lost = True
-                self.bmc.state.changed()
-        return answer
 
     async def _hang(self, request: web.Request) -> None:
         """Until the client has had enough, or the server stops."""
@@ -259,7 +247,7 @@ class BmcFleet:
     def inject(self, node: str, fault: BmcFault | Mapping[str, Any]) -> str:
         """Begin a fault at one BMC; returns its id. ``ValueError`` (pydantic's) says what is wrong with the data."""
         made = fault if isinstance(fault, BmcFault) else BmcFault.model_validate(dict(fault))
-        return self.bmc(node).faults.add(made)
+        return self.bmc(node).inject(made)
 
     def clear(self, node: str, fault_id: str | None = None) -> int:
         """End one fault of a BMC, or all of them; returns how many ended."""
@@ -273,7 +261,7 @@ class BmcFleet:
         """Restart one BMC, as Manager.Reset does; returns when it answers again."""
         await self.servers[node].restart()
 
-    async def mains_off(self, node: str) -> None:
+    async def ac_cycle(self, node: str) -> None:
         """Take mains power away and give it back: everything staged is live, the machine is off."""
         bmc = self.bmc(node)
         async with bmc.exclusive_power():

@@ -37,6 +37,8 @@ class Call:
     parts: Callable[[], Awaitable[dict[str, bytes]]] | None = None
     account: Account | None = None
     session: Session | None = None
+    stale: bool = False
+    """Answer as at the moment a ``stale`` fault began."""
 
 
 @dataclass
@@ -57,17 +59,17 @@ class Bmc:
         self.model = load_model(config.model)
         self.quirks = Quirks.model_validate({**self.model.constants.get("quirks", {}), **config.quirks})
         self.faults = FaultList()
-        for fault in config.faults:
-            self.faults.add(fault if isinstance(fault, BmcFault) else BmcFault.model_validate(fault))
         self.state = State(config.state_path, self._as_delivered())
         self.power = asyncio.Lock()
-        self.updating = asyncio.Lock()
+        self.updating = False
         self.switching = False
         self.away = asyncio.Event()
         """Set when the BMC restarts: the server closes its port, waits, and calls :meth:`come_back`."""
         self._jobs: set[asyncio.Task[None]] = set()
         self._index: dict[str, Resource] = {}
         self._indexed_for: tuple[Hardware, int, str] | None = None
+        for fault in config.faults:
+            self.inject(fault if isinstance(fault, BmcFault) else BmcFault.model_validate(fault))
 
     def _as_delivered(self) -> Remembered:
         account = Account(
@@ -110,6 +112,21 @@ class Bmc:
                 yield
             finally:
                 self.switching = False
+
+    def inject(self, fault: BmcFault) -> str:
+        """Begin a fault; returns its id."""
+        if fault.kind == "stale":
+            for path, resource in self.resources().items():
+                if fault.meets("GET", path) and not resource.action:
+                    self.faults.frozen[path] = self.render(resource)
+        return self.faults.add(fault)
+
+    def lose_task(self, accepted: Answer) -> None:
+        """Answer 404 for the task that was just promised."""
+        task = self.state.tasks.get(str(accepted.body.get("Id"))) if isinstance(accepted.body, dict) else None
+        if task is not None:
+            task.lost = True
+            self.state.changed()
 
     def come_back(self) -> None:
         """What a restart of the BMC does: its own staged firmware is live, sessions and tasks are gone."""
@@ -262,7 +279,8 @@ class Bmc:
     async def _read(self, call: Call, resource: Resource, allowed: list[str]) -> Answer:
         query.acceptable(call.headers, "application/json")
         options = query.Options.parse(call.query)
-        body = self.render(resource)
+        body = dict(self.faults.frozen.get(resource.path, {})) if call.stale else {}
+        body = body or self.render(resource)
         tag = str(body["@odata.etag"])
         headers = {"ETag": tag, "Allow": ", ".join(allowed)}
         if schema := query.described_by(resource.record.type):

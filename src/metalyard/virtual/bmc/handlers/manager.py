@@ -24,6 +24,8 @@ async def reset(bmc: Bmc, call: Call, resource: Resource) -> None:
     kind = body["ResetType"]
     if kind not in bmc.model.constants["manager_reset_types"]:
         raise RedfishError(400, "ActionParameterValueNotInList", kind, "ResetType", "Manager.Reset")
+    if bmc.updating:
+        raise RedfishError(409, "ResourceInUse", headers={"Retry-After": "5"})
     bmc.start_job(_go_away(bmc))
 
 

@@ -147,11 +147,10 @@ async def patch_boot(bmc: Bmc, call: Call, resource: Resource) -> None:
             if entry not in known:
                 raise RedfishError(400, "PropertyValueNotInList", entry, "BootOrder", related=["#/Boot/BootOrder"])
     boot = bmc.state.kept.boot
-    target = change.get("BootSourceOverrideTarget", boot.target)
-    enabled = change.get("BootSourceOverrideEnabled", boot.enabled)
-    if enabled != "Disabled" and target == "None":
-        enabled = "Disabled"
-    boot.enabled, boot.target = enabled, target if enabled != "Disabled" else "None"
+    if change.get("BootSourceOverrideEnabled") == "Disabled":
+        boot.target = "None"
+    boot.enabled = change.get("BootSourceOverrideEnabled", boot.enabled)
+    boot.target = change.get("BootSourceOverrideTarget", boot.target)
     boot.mode = change.get("BootSourceOverrideMode", boot.mode)
     boot.http_uri = change.get("HttpBootUri", boot.http_uri)
     if order is not None:

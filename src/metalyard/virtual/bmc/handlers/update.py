@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import aiohttp
@@ -40,7 +40,7 @@ async def push_update(bmc: Bmc, call: Call, resource: Resource) -> Answer:
     targets = _targets(bmc, parameters.get("Targets", []))
     force = parameters.get("ForceUpdate", False) is True
     task = _begin(bmc)
-    bmc.start_job(_update(bmc, task, parts["UpdateFile"], targets, force))
+    bmc.start_job(_alone(bmc, _update(bmc, task, parts["UpdateFile"], targets, force)))
     return tasks.accepted(bmc, task)
 
 
@@ -62,7 +62,8 @@ async def simple_update(bmc: Bmc, call: Call, resource: Resource) -> Answer:
         raise RedfishError(400, "ActionParameterValueNotInList", uri, "ImageURI", action)
     targets = _targets(bmc, body.get("Targets", []))
     task = _begin(bmc)
-    bmc.start_job(_fetch_and_update(bmc, task, uri, targets, body.get("ForceUpdate", False) is True))
+    work = _fetch_and_update(bmc, task, uri, targets, body.get("ForceUpdate", False) is True)
+    bmc.start_job(_alone(bmc, work))
     return tasks.accepted(bmc, task)
 
 
@@ -81,13 +82,21 @@ def _targets(bmc: Bmc, given: Any) -> list[str]:
 
 
 def _begin(bmc: Bmc) -> Task:
-    if bmc.updating.locked():
+    if bmc.updating:
         raise RedfishError(409, "ResourceInUse", headers={"Retry-After": "5"})
+    bmc.updating = True
     task = bmc.state.new_task("Firmware Update")
     task.state = "Running"
     task.messages = [message("TaskEvent.1.0.TaskStarted", task.id)]
     bmc.state.changed()
     return task
+
+
+async def _alone(bmc: Bmc, work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    finally:
+        bmc.updating = False
 
 
 async def _fetch_and_update(bmc: Bmc, task: Task, uri: str, targets: list[str], force: bool) -> None:
@@ -110,25 +119,24 @@ async def _fetch_and_update(bmc: Bmc, task: Task, uri: str, targets: list[str], 
 
 
 async def _update(bmc: Bmc, task: Task, data: bytes, targets: list[str], force: bool) -> None:
-    async with bmc.updating:
-        try:
-            image = read_image(data)
-        except ImageError as error:
-            bmc.state.log("Version Change", f"Firmware image refused: {error}", severity="Warning")
-            tasks.fail(bmc, task, "Update.1.0.VerificationFailed", "image", ", ".join(targets) or bmc.config.node)
-            return
-        live = bmc.firmware()
-        components = targets or [component for component in live if image.fits(component)]
-        wrong = [component for component in components if not image.fits(component)]
-        if wrong or not components:
-            place = ", ".join(wrong) or bmc.config.node
-            tasks.fail(bmc, task, "Update.1.0.VerificationFailed", image.version, place)
-            return
-        for step in range(STEPS):
-            tasks.advance(bmc, task, step * 100 // STEPS)
-            await asyncio.sleep(bmc.config.timings.update / STEPS)
-        task.messages = [*task.messages, *_write(bmc, image, components, live, force)]
-        tasks.complete(bmc, task)
+    try:
+        image = read_image(data)
+    except ImageError as error:
+        bmc.state.log("Version Change", f"Firmware image refused: {error}", severity="Warning")
+        tasks.fail(bmc, task, "Update.1.0.VerificationFailed", "image", ", ".join(targets) or bmc.config.node)
+        return
+    live = bmc.firmware()
+    components = targets or [component for component in live if image.fits(component)]
+    wrong = [component for component in components if not image.fits(component)]
+    if wrong or not components:
+        place = ", ".join(wrong) or bmc.config.node
+        tasks.fail(bmc, task, "Update.1.0.VerificationFailed", image.version, place)
+        return
+    for step in range(STEPS):
+        tasks.advance(bmc, task, step * 100 // STEPS)
+        await asyncio.sleep(bmc.config.timings.update / STEPS)
+    task.messages = [*task.messages, *_write(bmc, image, components, live, force)]
+    tasks.complete(bmc, task)
 
 
 def _write(
