@@ -6,16 +6,18 @@ A verdict takes effect only when it is the newest of its run in the ledger: what
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from metalyard.files import write_atomically
-from metalyard.gate.finding import Outcome, Verdict
+from metalyard.gate.finding import Finding, Outcome, Owner, Verdict
 from metalyard.ledger import Book, HistoryError, Ledger, Standing, View
 from metalyard.ledger.book import digest
 from metalyard.ledger.schema import Admission, VerdictRecord
@@ -24,6 +26,7 @@ from metalyard.plan.lifecycle import ASIDE, Actor, Stage, State, reached
 from metalyard.plan.model import SitePlan
 from metalyard.runs.facts import parts_of
 from metalyard.runs.leases import GO_ON, ours
+from metalyard.runs.results import RunFolder
 from metalyard.secrets import FileSecretStore
 
 KEY = "admission"
@@ -60,37 +63,89 @@ BREAKER_STEP = (
 )
 
 
-def record_verdict(plan: SitePlan, run: str, verdict: Verdict, check: bool = False) -> int | None:
-    """Keep a verdict with its findings, and take a configured node to ``proving``; its id in the ledger."""
+def record_verdict(plan: SitePlan, run: str, verdict: Verdict, check: bool = False) -> None:
+    """Keep one node's verdict; see :func:`record_verdicts`."""
+    record_verdicts(plan, run, [verdict], check=check)
+
+
+def record_verdicts(
+    plan: SitePlan,
+    run: str,
+    given: Iterable[Verdict],
+    documents: Mapping[str, Mapping[str, bytes]] | None = None,
+    check: bool = False,
+) -> None:
+    """Keep verdicts with their findings, and take each configured node to ``proving``; all in one transaction.
+
+    ``documents`` holds, by node and kind, the evidence (gzip-compressed, sealed) behind a verdict: it is kept under its
+    digest. In check mode the ledger learns nothing; the verdicts are left in the run's folder.
+    """
+    given = list(given)
     if check:
-        return None
+        for verdict in given:
+            write_atomically(_aside_of_check(plan, run, verdict.node), json.dumps(asdict(verdict)).encode())
+        return
+    kept = []
+    for verdict in given:
+        for kind, document in ((documents or {}).get(verdict.node) or {}).items():
+            if fingerprint := verdict.evidence.get(kind):
+                kept.append((verdict.node, kind, fingerprint, _keep_file(plan, fingerprint, document)))
     with Ledger(plan.ledger_url) as ledger, ledger.write() as book:
-        ours(book, run, [verdict.node])
-        here = book.state(verdict.node)
-        if here.state in (State.CONFIGURED, State.SPARE):
-            book.move(verdict.node, State.PROVING, Actor.STAGE, run=run, reason=f"stage {Stage.PROVE} began", here=here)
-        return book.judge(run, verdict)
+        ours(book, run, [verdict.node for verdict in given])
+        for node, kind, fingerprint, path in kept:
+            book.keep_evidence(run, node, kind, fingerprint, path)
+        states = book.states([verdict.node for verdict in given])
+        for verdict in given:
+            here = states[verdict.node]
+            if here.state in (State.CONFIGURED, State.SPARE):
+                why = f"stage {Stage.PROVE} began"
+                book.move(verdict.node, State.PROVING, Actor.STAGE, run=run, reason=why, here=here)
+            book.judge(run, verdict)
+
+
+def _keep_file(plan: SitePlan, fingerprint: str, document: bytes) -> str:
+    """Keep a document under its digest; its path below the state folder."""
+    path = f"evidence/{fingerprint}.json.gz"
+    if not (plan.state_dir / path).exists():
+        write_atomically(plan.state_dir / path, document)
+    return path
 
 
 def keep_evidence(
     plan: SitePlan, run: str, node: str, kind: str, fingerprint: str, document: bytes, check: bool = False
 ) -> None:
-    """Keep a document of evidence (gzip-compressed, sealed) under its digest, and where it lies in the ledger."""
+    """Keep one document of evidence under its digest, and where it lies in the ledger."""
     if check:
         return
-    path = f"evidence/{fingerprint}.json.gz"
-    target = plan.state_dir / path
-    if not target.exists():
-        write_atomically(target, document)
+    path = _keep_file(plan, fingerprint, document)
     with Ledger(plan.ledger_url) as ledger, ledger.write() as book:
         book.keep_evidence(run, node, kind, fingerprint, path)
 
 
-def verdicts(plan: SitePlan, run: str, hosts: list[str]) -> dict[str, Verdict | None]:
+def verdicts(plan: SitePlan, run: str, hosts: Iterable[str]) -> dict[str, Verdict | None]:
     """The newest verdict of this run for each host, with its findings; None where there is none."""
+    names = list(hosts)
     with Ledger(plan.ledger_url, read_only=True) as ledger, ledger.read() as view:
-        rows = {host: view.last_verdict(host, run) for host in hosts}
-        return {host: view.verdict(row) if row is not None else None for host, row in rows.items()}
+        if view.run(run) is None:  # a check
+            return {name: _of_check(plan, run, name) for name in names}
+        rows = {name: view.last_verdict(name, run) for name in names}
+        return {name: view.verdict(row) if row is not None else None for name, row in rows.items()}
+
+
+def _aside_of_check(plan: SitePlan, run: str, node: str) -> Path:
+    return RunFolder.of(plan.state_dir, run).path / "verdicts" / f"{node}.json"
+
+
+def _of_check(plan: SitePlan, run: str, node: str) -> Verdict | None:
+    try:
+        data = json.loads(_aside_of_check(plan, run, node).read_bytes())
+        findings = tuple(
+            Finding(**{**item, "outcome": Outcome(item["outcome"]), "owner": Owner(item["owner"])})
+            for item in data.pop("findings")
+        )
+        return Verdict(**{**data, "outcome": Outcome(data["outcome"]), "findings": findings})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # none, or one that was cut: doubt
 
 
 # -- settling ---------------------------------------------------------------------------------------------------------

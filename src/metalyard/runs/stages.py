@@ -23,6 +23,7 @@ from metalyard.runs.admissions import (
     keep_evidence,
     quarantine,
     record_verdict,
+    record_verdicts,
     settle,
     verdicts,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "record_result",
     "record_results",
     "record_verdict",
+    "record_verdicts",
     "release",
     "settle",
     "states",
