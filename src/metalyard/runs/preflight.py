@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,8 @@ from metalyard.sweep import NodeError
 
 SECONDS = 15.0
 """How long one BMC or the region may take to answer."""
+PAUSE = 0.2
+"""Between the client's tries: a look is done again soon enough."""
 TOOLS = {
     "ssh": "Install it: sudo apt-get install openssh-client",
     "ansible-playbook": "Put the folder with Metalyard's own ansible-playbook on PATH, or install ansible-core.",
@@ -146,8 +150,6 @@ def _certificates(plan: SitePlan) -> list[Look]:
 
 
 def _certificate(field: str, file: Path) -> Look:
-    import ssl
-
     def look() -> str:
         try:
             context = ssl.create_default_context(cafile=str(file))
@@ -184,14 +186,8 @@ def _ledger(plan: SitePlan) -> Look:
 
 
 def _tool(name: str, step: str) -> Look:
-    found = shutil.which(name) or shutil.which(name, path=str(Path(_interpreter()).parent))
+    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
     return Look("tools", name, "ok", found) if found else Look("tools", name, "failed", "not on PATH", step)
-
-
-def _interpreter() -> str:
-    import sys
-
-    return sys.executable
 
 
 async def _bmcs(plan: SitePlan, nodes: Sequence[Node]) -> list[Look]:
@@ -224,6 +220,9 @@ async def _bmcs(plan: SitePlan, nodes: Sequence[Node]) -> list[Look]:
                     return Look(
                         "BMC", node.name, "failed", seen, "Check the BMC's network and bmc.address in the plan."
                     )
+                except Exception as error:  # one BMC's surprise must not end the look at the others
+                    seen = f"{node.bmc.address}: unexpected {type(error).__name__}: {error}"
+                    return Look("BMC", node.name, "failed", seen, "This is a defect of Metalyard: report this line.")
             version = root.get("RedfishVersion") or "of unknown version"
             said = " ".join(str(root[field]) for field in ("Vendor", "Product") if root.get(field))
             return Look("BMC", node.name, "ok", f"{node.bmc.address}: Redfish {version}{f', {said}' if said else ''}")
@@ -232,15 +231,19 @@ async def _bmcs(plan: SitePlan, nodes: Sequence[Node]) -> list[Look]:
 
 
 async def _region(plan: SitePlan) -> Look:
-    """Whether the region answers, and to this key; one try, so that a wrong key is said at once."""
+    """Whether the region answers, and to this key."""
     from metalyard.maas.client import MaasClient
     from metalyard.maas.errors import MaasError
 
     url = plan.maas.url
     try:
-        async with asyncio.timeout(SECONDS), MaasClient.from_plan(plan) as client:
+        ca = plan.path(plan.maas.tls.ca) if plan.maas.tls.ca else None
+        key = resolve(plan.maas.key, plan)
+        async with asyncio.timeout(SECONDS), MaasClient(url, key, ca=ca, timeout=SECONDS, pause=PAUSE) as client:
             version = await client.call("GET", "version/")
             user = await client.whoami()
+    except SecretsError:
+        return Look("MAAS", url, "skipped", "not asked: its API key can't be read, see above")
     except MaasError as error:
         return Look("MAAS", url, "failed", error.message, error.next_step)
     except TimeoutError:
