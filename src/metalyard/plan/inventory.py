@@ -9,6 +9,7 @@ from typing import Any
 
 from metalyard.plan.catalogue import load_baseline
 from metalyard.plan.model import Node, SitePlan
+from metalyard.plan.profile import Baseline
 
 
 @dataclass
@@ -39,14 +40,9 @@ def derive(plan: SitePlan) -> Inventory:
             "metalyard_plan": str(plan.source),
             "metalyard_site": plan.site,
             "metalyard_state_dir": str(plan.state_dir),
-            "metalyard_baseline": baseline.model_dump(mode="json", exclude={"firmware"}),
-            "metalyard_images": {
-                "mirror": plan.images.mirror,
-                "mirror_ca": str(plan.path(plan.images.mirror_ca)) if plan.images.mirror_ca else None,
-                "preload": list(plan.images.preload),
-            },
-            "metalyard_ntp_servers": list(plan.bmc.ntp_servers),
             "ansible_python_interpreter": "/usr/bin/python3",
+            **_role_variables(plan, baseline),
+            **plan.variables,
         }
     )
     racks = {rack.name: rack for rack in plan.racks}
@@ -59,7 +55,6 @@ def derive(plan: SitePlan) -> Inventory:
         variables = {
             **_connection(plan, str(ipaddress.ip_interface(node.address).ip), plan.ssh.user),
             "metalyard_node": _node(node),
-            **plan.variables,
             **node.variables,
         }
         result.add(node.name, groups, variables)
@@ -67,6 +62,27 @@ def derive(plan: SitePlan) -> Inventory:
         user = plan.fabric.sm_user if host.name in plan.fabric.hosts else plan.ssh.user
         result.add(host.name, host.groups, {**_connection(plan, host.address, user), **host.variables})
     return result
+
+
+def _role_variables(plan: SitePlan, baseline: Baseline) -> dict[str, Any]:
+    """What the roles take from plan and baseline; ``variables`` of the plan or of a node override each."""
+    versions = dict(baseline.packages)
+    mirror = plan.images.mirror
+    ca = str(plan.path(plan.images.mirror_ca)) if plan.images.mirror_ca else None
+    registries = sorted({reference.split("/")[0] for reference in plan.images.preload if "/" in reference})
+    entry = {"url": mirror, **({"ca": ca} if ca else {})}
+    return {
+        "time_sync_servers": list(plan.bmc.ntp_servers),
+        "gpu_driver_version": baseline.driver,
+        "gpu_driver_package_versions": versions,
+        "gpu_fabric_manager_version": baseline.fabric_manager,
+        "gpu_fabric_manager_package_versions": versions,
+        "dcgm_version": baseline.dcgm,
+        "dcgm_package_versions": versions,
+        "container_toolkit_package_versions": versions,
+        "container_runtime_mirrors": [{"registry": name, **entry} for name in registries] if mirror else [],
+        "container_images_references": list(plan.images.preload),
+    }
 
 
 def _connection(plan: SitePlan, address: str, user: str) -> dict[str, Any]:
