@@ -298,7 +298,7 @@ class Bmc:
 
     def _whole(self, path: str, response: Any) -> dict[str, Any]:
         try:
-            document = response.dict
+            document = response.dict if response.read else None
         except aio.RedfishProtocolError:
             document = None
         if not isinstance(document, dict):

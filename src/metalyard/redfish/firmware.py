@@ -190,9 +190,7 @@ async def _multipart(
     bmc: Bmc, uri: str, target: FirmwareTarget, behind: Sequence[Component], image: Path, deadline: float
 ) -> Answer:
     """One form, streamed from disk with its length said before: iDRAC refuses chunks, and wants a base name."""
-    parameters: dict[str, Any] = {"Targets": [component.uri for component in behind]}
-    if bmc.quirks.force_update:
-        parameters["ForceUpdate"] = False
+    parameters = {"Targets": [component.uri for component in behind]}
     with image.open("rb") as stream:
         form = aiohttp.FormData(default_to_multipart=True)
         form.add_field("UpdateParameters", json.dumps(parameters), content_type="application/json")

@@ -33,7 +33,13 @@ class Layout:
 async def read_layout(bmc: Bmc) -> Layout:
     """Read it, and set ``bmc.quirks`` by what was found. :class:`BmcError` where the BMC shows no host system."""
     root = await bmc.get(ROOT)
-    systems = await bmc.resources(link(root, "Systems"))
+    members = await bmc.members(link(root, "Systems"))
+    systems = await bmc.documents(members)
+    if bmc.gaps and not systems:
+        raise BmcError(
+            f"{bmc.node}: the BMC's host system can't be read ({', '.join(bmc.gaps)})",
+            "Run the command again. If it stays, reset the BMC, and look for newer firmware of it.",
+        )
     if not systems:
         raise BmcError(
             f"{bmc.node}: the BMC shows no host system (Systems is {'empty' if link(root, 'Systems') else 'missing'})",

@@ -33,8 +33,6 @@ class Quirks:
     ntp_property: str = "NTPServers"
     oem_parameters: Mapping[str, Mapping[str, Any]] | None = None
     """Multipart part OemParameters by component (BIOS, BMC), where the vendor wants it."""
-    force_update: bool = True
-    """Whether UpdateParameters may carry ForceUpdate."""
     gpu_devices: str = r"(?i)^gpu"
     """Regular expression on the Id of a PCIe device that is a GPU, for BMCs that list none as processors."""
 
@@ -48,7 +46,7 @@ FAMILIES: tuple[tuple[Mapping[str, str], Quirks], ...] = (
     # model of the system.
     (
         {"vendor": "(?i)^ami$", "manufacturer": "(?i)^nvidia"},
-        Quirks("dgx", boot_at_settings=True, force_update=False),
+        Quirks("dgx", boot_at_settings=True),
     ),
     (
         {"vendor": "(?i)^ami$"},

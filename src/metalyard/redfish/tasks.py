@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from yarl import URL
+
 from metalyard.redfish import messages
 from metalyard.redfish.client import ROOT, Answer, Bmc
 from metalyard.redfish.documents import link, name_of, number, text, uri
@@ -36,8 +38,8 @@ def task_of(answer: Answer) -> str | None:
     kind = str(answer.body.get("@odata.type") or "")
     if kind.startswith("#Task."):
         return uri(answer.body)
-    location = answer.location or ""
-    monitored = re.search(r"(/[^?#]*/TaskService)/(?:Tasks|TaskMonitors?)/([^/?#]+)", location)
+    location = URL(answer.location or "").path
+    monitored = re.match(r"(/.*/TaskService)/(?:Tasks|TaskMonitors?)/([^/]+)", location)
     if monitored:
         return f"{monitored[1]}/Tasks/{monitored[2]}"
     return None

@@ -21,6 +21,9 @@ from metalyard.redfish.pace import Pace
 from metalyard.redfish.power import power_state, switch_off, switch_on
 from metalyard.sweep import Context, HostResult
 
+LISTED = 300.0
+"""Seconds for a host that was just switched on to show all its firmware."""
+
 
 async def firmware(context: Context, *, connections: Connections | None = None, pace: Pace | None = None) -> None:
     """Bring every node's firmware to the plan's baseline.
