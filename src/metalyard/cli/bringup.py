@@ -61,7 +61,7 @@ def bringup(
     plan = site_plan()
     nodes = chosen(plan, limit)
     asking = len(nodes) > MANY and not (limit or check or resume or yes or as_json)
-    if asking and sys.stdin.isatty() and sys.stdout.isatty():
+    if asking and at_a_terminal():
         click.confirm(f"This run is about all {len(nodes)} nodes of {plan.site}. Go on?", abort=True)
     if diff:
         os.environ["ANSIBLE_DIFF_ALWAYS"] = "True"
@@ -78,6 +78,11 @@ def bringup(
             _diffs(out, outcome)
         _result(out, plan, outcome)
     context.exit(outcome.exit_code)
+
+
+def at_a_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _as_json(outcome: RunOutcome) -> None:
