@@ -64,7 +64,7 @@ class SignedAdmission:
     admission: Admission
     algorithm: str
     key_id: str
-    """First 16 digits of the SHA-256 of the public key, or of the secret's own HMAC: names the key, does not tell it."""
+    """First 16 digits of the public key's SHA-256, or of an HMAC by the secret: names the key, does not tell it."""
     signature: str
 
     def as_json(self) -> bytes:
