@@ -62,7 +62,8 @@ class Place:
 
 
 def container_arguments(place: Place, address: str) -> list[str]:
-    """The arguments of ``podman create`` for a node."""
+    """The arguments of ``podman create`` for a node; without a MAC it gets any."""
+    mac = f",mac={place.mac}" if place.mac else ""
     return [
         "create",
         f"--name={place.node}",
@@ -71,7 +72,7 @@ def container_arguments(place: Place, address: str) -> list[str]:
         f"--label={NODE_LABEL}={place.node}",
         "--systemd=always",
         "--privileged",
-        f"--network={place.network}:ip={ipaddress.ip_interface(address).ip},mac={place.mac}",
+        f"--network={place.network}:ip={ipaddress.ip_interface(address).ip}{mac}",
         "--log-driver=none",
         f"--volume={place.model}:{RACK_MOUNT}:ro",
         f"--volume={place.repository}:{packages.MOUNT}:ro",
