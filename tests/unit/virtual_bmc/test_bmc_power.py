@@ -138,6 +138,16 @@ async def test_bios_values_wait_for_the_reset(bench: Bench) -> None:
     assert bench.bmc.state.kept.bios_pending == {}
 
 
+async def test_a_host_that_restarts_by_itself_takes_them_too(bench: Bench) -> None:
+    await bench.reset("On")
+    await bench.ask("PATCH", BIOS + "/SD", {"Attributes": {"SubNumaClustering": "Disabled"}})
+    boot = {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Hdd"}
+    await bench.ask("PATCH", "/Systems/DGX", {"Boot": boot})
+    assert bench.bmc.host_boots().target == "Hdd"
+    assert (await bench.get(BIOS))["Attributes"]["SubNumaClustering"] == "Disabled"
+    assert bench.bmc.host_boots().target == "Pxe"
+
+
 async def test_a_value_in_force_is_not_pending(bench: Bench) -> None:
     await bench.ask("PATCH", BIOS + "/SD", {"Attributes": {"SubNumaClustering": "Disabled"}})
     await bench.ask("PATCH", BIOS + "/SD", {"Attributes": {"SubNumaClustering": "Enabled"}})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -248,6 +250,33 @@ async def test_the_factory_password_works_on_a_new_rack(tmp_path: Path) -> None:
         assert (await rack.ask("PATCH", account, headers=headers, json={"Password": PASSWORD}))[0] == 200
         assert (await rack.ask("GET", SYSTEM))[0] == 200
         await rack.client.close()
+
+
+async def test_the_command_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "metalyard.virtual.bmc", "--home", str(tmp_path), "--port", "0"]
+    refused = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env={})
+    _, text = await refused.communicate()
+    assert (refused.returncode, b"METALYARD_BMC_PASSWORD is not set" in text) == (2, True)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, env={"METALYARD_BMC_PASSWORD": FACTORY}
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(20):
+            line = (await process.stdout.readline()).decode()
+        url = re.findall(r"https://[0-9.:]+", line)[0]
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as client,
+            client.get(f"{url}/redfish/v1/") as answer,
+        ):
+            assert (await answer.json())["Vendor"] == "AMI"
+        process.terminate()
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
 
 
 def test_the_authority_and_its_leaves_are_kept(tmp_path: Path) -> None:

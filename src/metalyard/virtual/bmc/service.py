@@ -19,6 +19,7 @@ from metalyard.virtual.bmc.patching import validated
 from metalyard.virtual.bmc.state import Account, Boot, Remembered, Session, State, timestamp
 from metalyard.virtual.bmc.tree import OMIT, Resource, load_model
 from metalyard.virtual.hardware import Hardware
+from metalyard.virtual.machine import BootSource
 
 ROOT = "/redfish/v1"
 SESSIONS = f"{ROOT}/SessionService/Sessions"
@@ -127,6 +128,15 @@ class Bmc:
         if task is not None:
             task.lost = True
             self.state.changed()
+
+    def host_boots(self) -> BootSource:
+        """The host restarts by itself, without the BMC's doing: as at a warm reset, what was pending is live.
+
+        Returns what the machine boots from.
+        """
+        from metalyard.virtual.bmc.handlers import system
+
+        return system.self_test(self, "warm")
 
     def come_back(self) -> None:
         """What a restart of the BMC does: its own staged firmware is live, sessions and tasks are gone."""

@@ -54,6 +54,7 @@ class Record(BaseModel):
     on_post: str | None = None
     on_delete: str | None = None
     actions: dict[str, str] = {}
+    settings_of: str | None = Field(None, description="path of the resource whose future settings these are")
     privilege: str = "ConfigureComponents"
     hidden: bool = Field(False, description="answers writes only")
 

@@ -85,8 +85,17 @@ async def _switch(bmc: Bmc, kind: str) -> bool:
 
 
 async def power_on(bmc: Bmc, how: str) -> None:
-    """Self test, then boot: pending BIOS values and staged firmware are live, a one-time override is used up."""
+    """Self test, then boot."""
     await asyncio.sleep(bmc.config.timings.post)
+    await bmc.config.machine.power_on(self_test(bmc, how))
+    bmc.state.changed()
+
+
+def self_test(bmc: Bmc, how: str) -> BootSource:
+    """What happens at every start of the host; returns what it boots from.
+
+    Pending BIOS values and staged firmware are live afterwards, a one-time override is used up.
+    """
     kept = bmc.state.kept
     if kept.bios_pending:
         kept.bios = {**kept.bios, **kept.bios_pending}
@@ -98,9 +107,8 @@ async def power_on(bmc: Bmc, how: str) -> None:
     if kept.boot.enabled == "Once":
         kept.boot.enabled, kept.boot.target = "Disabled", "None"
     kept.last_reset = timestamp()
-    bmc.state.log("SystemBoot/Restart", f"Initiated by power up, from {source.target}")
-    await bmc.config.machine.power_on(source)
-    bmc.state.changed()
+    bmc.state.log("SystemBoot/Restart", f"Booted from {source.target}")
+    return source
 
 
 def activate(bmc: Bmc, how: str) -> None:
@@ -137,8 +145,8 @@ async def patch_boot(bmc: Bmc, call: Call, resource: Resource) -> None:
     """The boot override and order; the rest of the body is the overlay's. All or nothing."""
     body = dict(call.body or {})
     change: dict[str, Any] = body.pop("Boot", {})
-    settings = resource.path.endswith("/SD")
-    if change and bmc.quirks.boot_settings_only and not settings:
+    base = resource.record.settings_of
+    if change and bmc.quirks.boot_settings_only and base is None:
         raise RedfishError(400, "PropertyNotWritable", "Boot", related=["#/Boot"])
     order = change.get("BootOrder")
     if order is not None:
@@ -157,8 +165,7 @@ async def patch_boot(bmc: Bmc, call: Call, resource: Resource) -> None:
         boot.pending_order = list(order)
     if body:
         # The settings resource stands for the system, so that both show what was written.
-        base = resource.path.removesuffix("/SD")
-        bmc.state.kept.overlay.setdefault(base, {}).update(body)
+        bmc.state.kept.overlay.setdefault(base or resource.path, {}).update(body)
     bmc.state.save()
 
 
