@@ -184,7 +184,7 @@ class Deployment:
             raise self._error(machine, f"MAAS has {seen}", step)
         number = int(self._subnet["id"])
         others = [link for link in nic.links if not (link.mode == "static" and link.address == self._ip)]
-        if len(others) < len(nic.links) and not others:
+        if self._placed(machine) and not others:
             return
         self._changes.note("address", ", ".join(link.address or link.mode for link in others), self._node.address)
         vlan = int(self._subnet["vlan"]["id"])
@@ -193,13 +193,15 @@ class Deployment:
             if nic.vlan != vlan:
                 await client.interface(machine.system_id, nic.id, None, [("vlan", str(vlan))])
                 others = []  # they went with the VLAN
-            if not any(link.mode == "static" and link.address == self._ip for link in nic.links) or nic.vlan != vlan:
+            if not self._placed(machine) or nic.vlan != vlan:
                 form = [("mode", "STATIC"), ("subnet", str(number)), ("ip_address", self._ip)]
                 await client.interface(machine.system_id, nic.id, "link_subnet", form)
             for link in others:
                 if link.mode != "link_up":
                     await client.interface(machine.system_id, nic.id, "unlink_subnet", [("id", str(link.id))])
         except NotFound as error:
+            if self._placed(await client.machine(machine.system_id)):
+                return  # another call of ours, or another operator's, was first
             raise self._error(
                 machine,
                 f"its planned address {self._ip} can't be set: {error.message}",
@@ -209,6 +211,10 @@ class Deployment:
             self._tries["address"] += 1
             if self._tries["address"] >= TRIES:
                 raise
+
+    def _placed(self, machine: Machine) -> bool:
+        nic = machine.nic(self._node.boot_mac)
+        return nic is not None and any(link.mode == "static" and link.address == self._ip for link in nic.links)
 
     def _arrived(self, machine: Machine) -> str:
         plan = self._site.context.plan

@@ -11,7 +11,6 @@ from typing import Any
 
 from metalyard.virtual.maas.core import Core
 from metalyard.virtual.maas.model import Drive, MachineRecord
-from metalyard.virtual.maas.power import PowerActionError, PowerConnError
 from metalyard.virtual.maas.render import machine as render
 from metalyard.virtual.maas.reply import ApiError, Request, conflict, forbidden, refused
 from metalyard.virtual.maas.status import (
@@ -306,7 +305,7 @@ async def power_later(core: Core, machine: MachineRecord) -> None:
         return
     try:
         await core.power(machine, change)
-    except (PowerActionError, PowerConnError) as error:
+    except Exception as error:  # a defect of the driver must not leave the machine at it for ever
         verb = "on" if change == "cycle" else "off"
         if (target := FAILS_TO.get(Status(machine.status))) is not None:
             core.fail(machine, target, f"Power {verb} for the node failed: {error}")

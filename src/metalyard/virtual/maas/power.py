@@ -8,6 +8,7 @@ once, POST Reset On, then poll at 1, 2, 2, 4, 6, 8, 12 s. MAAS does not verify t
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import ssl
 from collections.abc import Callable
@@ -132,20 +133,19 @@ class RedfishDriver:
         address = parameters.get("power_address", "")
         base = address if "http" in address else f"https://{address}"
         url = f"{base.rstrip('/')}/{path}"
+        login = f"{parameters.get('power_user', '')}:{parameters.get('power_pass', '')}"
         headers = {
             "User-Agent": "MAAS",
             "Accept": "application/json",
+            "Authorization": "Basic " + base64.b64encode(login.encode()).decode(),
             "Content-Type": "application/json; charset=utf-8",
         }
         if etag:
             headers["If-Match"] = etag
-        auth = aiohttp.BasicAuth(parameters.get("power_user", ""), parameters.get("power_pass", ""))
         options: dict[str, Any] = {"headers": headers, "json": body} if body is not None else {"headers": headers}
         try:
             for attempt in (url, url + "/"):
-                async with self._open().request(
-                    method, attempt, auth=auth, ssl=self._tls(parameters), **options
-                ) as answer:
+                async with self._open().request(method, attempt, ssl=self._tls(parameters), **options) as answer:
                     if answer.status == 404 and attempt == url:
                         continue  # some BMCs want the trailing slash
                     if answer.status in (401, 403):
