@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from metalyard.plan.model import SitePlan
@@ -120,9 +121,10 @@ class CablePlan:
 
     def of_node(self, node: str) -> tuple[Link, ...]:
         """The cables at one node."""
-        return tuple(link for link in self.links if node in link.nodes)
+        return self.by_node.get(node, ())
 
-    def by_node(self) -> dict[str, tuple[Link, ...]]:
+    @cached_property
+    def by_node(self) -> Mapping[str, tuple[Link, ...]]:
         """The cables at each node that has any."""
         grouped: dict[str, list[Link]] = defaultdict(list)
         for link in self.links:
@@ -133,6 +135,6 @@ class CablePlan:
 
 def expected_links(plan: SitePlan, nodes: Iterable[str] | None = None) -> dict[str, tuple[Link, ...]]:
     """The expected links per node, for those nodes or all; a node without a cable has an empty tuple."""
-    grouped = CablePlan.of(plan).by_node()
+    grouped = CablePlan.of(plan).by_node
     names = [node.name for node in plan.nodes] if nodes is None else list(nodes)
     return {name: grouped.get(name, ()) for name in names}

@@ -278,6 +278,7 @@ def facts(**changed):
         "gpus": [{"id": f"GPU_SXM_{i + 1}", "serial": serial(i), "health": "OK"} for i in range(8)],
         "parts": [{"kind": "gpu", "part": f"GPU_SXM_{i + 1}", "serial": serial(i)} for i in range(8)],
         "bios": dict(PROFILE.bios),
+        "gaps": [],
     }
     return found | changed
 

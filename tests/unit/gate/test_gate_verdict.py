@@ -204,6 +204,9 @@ BMC_FAULTS = [
     (s.facts(dimms=[{"id": "DIMM_A1", "serial": "80CE", "health": "Critical"}]), [("bmc.parts", "fail")]),
     (s.facts(psus=[{"id": "PSU0", "serial": None, "health": "Warning"}]), [("bmc.parts", "watch")]),
     (s.facts(gpus=[]), [("bmc.parts", "unknown")]),
+    (s.facts(gaps=["/redfish/v1/UpdateService/FirmwareInventory/A: HTTP 500"]), [("bmc.whole", "unknown")]),
+    (s.facts(gaps=["/redfish/v1/Chassis/A/Sensors: HTTP 404"]), [("bmc.whole", "watch")]),
+    (s.facts(gaps=None), [("bmc.whole", "unknown")]),
 ]
 
 

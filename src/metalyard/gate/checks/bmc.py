@@ -138,6 +138,42 @@ def bios(subject: Subject) -> Iterator[Finding]:
 
 
 @check(
+    "bmc.whole",
+    kind="bmc",
+    needs=("facts",),
+    remedy="Run the stage prove again; if it stays, reset the BMC, and look for newer firmware of it.",
+    source="a part that could not be read is neither good nor bad (recorded BMCs of five vendors leave no gap)",
+)
+def whole(subject: Subject) -> Iterator[Finding]:
+    """Every resource of the BMC that the facts need could be read: a gap may hide a part, or a firmware version.
+
+    A link to a resource that does not exist (HTTP 404) is the BMC's own slip, and hides nothing.
+    """
+    gaps = _facts(subject).get("gaps")
+    if not isinstance(gaps, list):
+        raise ParseError("the BMC's facts do not say what could not be read")
+    dead = [str(gap) for gap in gaps if str(gap).endswith("HTTP 404")]
+    hidden = [str(gap) for gap in gaps if str(gap) not in dead]
+    if hidden:
+        yield subject.unknown(
+            f"{len(hidden)} resources of the BMC could not be read: {'; '.join(hidden[:3])}",
+            part="bmc",
+            measured=f"{len(hidden)} gaps",
+            expected="no gap",
+            remedy=subject.check.remedy,
+        )
+    if dead:
+        yield subject.watch(
+            f"the BMC has {len(dead)} links to resources that do not exist: {'; '.join(dead[:3])}",
+            part="bmc",
+            measured=f"{len(dead)} dead links",
+            expected="no dead link",
+        )
+    if not gaps:
+        yield subject.passed("everything could be read from the BMC", part="bmc", measured="no gap", expected="no gap")
+
+
+@check(
     "bmc.parts",
     kind="bmc",
     needs=("facts",),

@@ -30,7 +30,7 @@ def number(text: str, what: str, unit: str = "") -> float:
         if not value.endswith(" " + unit):
             raise ParseError(f"{what} is '{shown(value)}', expected a number in {unit}")
         value = value[: -len(unit) - 1]
-    if not re.fullmatch(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", value):
+    if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", value):
         raise ParseError(f"{what} is '{shown(text)}', expected a number{' in ' + unit if unit else ''}")
     result = float(value)
     if not math.isfinite(result):
