@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bmc_bench import Bench, said
 
+from metalyard.virtual.bmc import hardware_file
+from metalyard.virtual.bmc.standalone import dgx_h100
 from metalyard.virtual.bmc.tree import load_model
+from metalyard.virtual.hardware import save
 
 
 def links(value: Any) -> Iterator[str]:
@@ -61,6 +65,23 @@ async def test_the_tree_follows_the_hardware_at_once(bench: Bench) -> None:
     assert (await bench.get("/Systems/DGX"))["BiosVersion"] == "1.5.1"
     del bench.hardware.dimms[31]
     assert (await bench.get("/Systems/DGX/Memory"))["Members@odata.count"] == 31
+
+
+def test_hardware_is_followed_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "hardware.json"
+    model = dgx_h100()
+    save(model, path)
+    current = hardware_file(path)
+    assert current() is current()
+    text = path.read_text()
+    path.write_text(text[:100])
+    assert current() == model, "a writer that is half through"
+    model.gpus[5].on_bus = False
+    save(model, path)
+    assert current().gpus[5].on_bus is False
+    path.write_text("{")
+    with pytest.raises(ValueError, match="Expecting"):
+        hardware_file(path)()
 
 
 async def test_serials_stay_text(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from metalyard.virtual.bmc.config import BmcConfig, Quirks, Timings
 from metalyard.virtual.bmc.faults import BmcFault
 from metalyard.virtual.bmc.firmware import firmware_image
+from metalyard.virtual.bmc.hardware_file import hardware_file
 from metalyard.virtual.bmc.server import BmcFleet
 
-__all__ = ["BmcConfig", "BmcFault", "BmcFleet", "Quirks", "Timings", "firmware_image"]
+__all__ = ["BmcConfig", "BmcFault", "BmcFleet", "Quirks", "Timings", "firmware_image", "hardware_file"]
