@@ -49,6 +49,8 @@ def explain(error: BaseException) -> tuple[list[str], str]:
     next_step = getattr(error, "next_step", None)
     if isinstance(next_step, str):
         return [str(getattr(error, "message", "") or error)], next_step
+    if type(error).__module__.startswith("metalyard."):
+        return [str(error)], ""  # written for an operator, with the next step in it
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return [f"{where}{error.strerror}"], "check the path, and that this user may read and write there."

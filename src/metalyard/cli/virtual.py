@@ -44,7 +44,7 @@ def down() -> None:
     from metalyard.virtual import rack
 
     plan = site_plan()
-    rack.down(plan, _home(plan))
+    rack.down(plan, _home(plan), lambda text: click.echo(text))
     click.echo("The virtual rack is down.")
 
 
@@ -59,10 +59,24 @@ def status(as_json: bool) -> None:
     found = rack.status(plan, _home(plan))
     if as_json:
         print_json(found)
+        return
+    from metalyard.report.rackview import rack_table
+
+    console().print(rack_table(found))
+
+
+@virtual.command()
+@json_option
+def faults(as_json: bool) -> None:
+    """List the faults there are, with what each one does."""
+    from metalyard.report.rackview import fault_table
+    from metalyard.virtual import faultbook
+
+    records = {name: record.model_dump(mode="json") for name, record in faultbook.catalogue().items()}
+    if as_json:
+        print_json(records)
     else:
-        out = console()
-        for name, value in found.items():
-            out.print(f"{name}: {value}")
+        console().print(fault_table(records))
 
 
 @virtual.command()

@@ -44,7 +44,7 @@ def _notes(entry: Expectation) -> str:
         said.insert(0, entry.reason)
     if entry.next_step and any(step.kind == "pass over" for step in entry.steps):
         said.append(f"→ {entry.next_step}")
-    return "; ".join(without_name(plain(text), entry.node) for text in said)
+    return "; ".join(dict.fromkeys(without_name(plain(text), entry.node) for text in said))
 
 
 def _one(entry: Expectation) -> RenderableType:
@@ -62,8 +62,12 @@ def _one(entry: Expectation) -> RenderableType:
 def summary(plan: SitePlan, expected: Sequence[Expectation]) -> Text:
     """``6 nodes to bring up, 1 looked at again, 1 passed over; nothing was changed``."""
     aside = sum(all(step.kind == "pass over" for step in e.steps) for e in expected)
+    failing = sum(
+        any(step.found and (step.found.failed or step.found.unreachable) for step in e.steps) for e in expected
+    )
     again = sum(all(step.kind == "look" for step in e.steps) for e in expected)
-    parts = [f"{count(len(expected) - aside - again, 'node')} to bring up"]
+    parts = [f"{count(len(expected) - aside - failing - again, 'node')} to bring up"]
+    parts += [f"{failing} that will fail as things are"] if failing else []
     parts += [f"{again} to look at again, changed only where something is off"] if again else []
     parts += [f"{aside} set aside and passed over"] if aside else []
     return Text(f"{plan.site}: {', '.join(parts)}. Nothing was changed.")

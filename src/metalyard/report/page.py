@@ -11,7 +11,7 @@ from metalyard.files import write_atomically
 from metalyard.plan.lifecycle import STAGES, Stage
 from metalyard.report.data import SiteView
 from metalyard.report.picture import draw
-from metalyard.report.words import STAGE_LABELS, STAGE_OUTCOMES, STATES
+from metalyard.report.words import STAGE_LABELS, STAGE_OUTCOMES
 
 SHORT = {
     Stage.DISCOVER: "dis",
@@ -25,6 +25,10 @@ SHORT = {
     Stage.ADMIT: "adm",
 }
 """Column heads of the stage marks; each carries the whole word as its title."""
+
+
+SHOWN = 24
+"""Nodes that wait for a person, shown at the top; the sections of more than this many stay closed."""
 
 
 def render(view: SiteView) -> str:
@@ -41,7 +45,7 @@ def render(view: SiteView) -> str:
         view=view,
         picture=draw(view.plan, view.nodes, view.cables),
         stages=[(SHORT[stage], STAGE_LABELS[stage]) for stage in STAGES],
-        states=sorted({STATES[node.state] for node in view.nodes}, key=lambda word: word.label),
+        shown=SHOWN,
         stage_words=list(STAGE_OUTCOMES.values()),
         version=__version__,
     )

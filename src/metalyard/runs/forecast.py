@@ -126,11 +126,19 @@ async def _ask(plan: SitePlan, nodes: Sequence[Node], expected: Sequence[Expecta
             result = found.get(name) or HostResult(
                 name, failed=True, message=f"{name}: {operation.__name__} said nothing"
             )
-            steps = tuple(replace(step, found=result) if step.stage is stage else step for step in known[name].steps)
-            known[name] = replace(known[name], steps=steps)
-            if stage is Stage.DISCOVER and (result.failed or result.unreachable):
+            known[name] = _told(known[name], stage, result)
+            if result.failed or result.unreachable:
                 going.remove(name)
     return [known[entry.node] for entry in expected]
+
+
+def _told(entry: Expectation, stage: Stage, result: HostResult) -> Expectation:
+    """The expectation with what a stage's look said; where it fails, the later stages are not reached."""
+    place = next(index for index, step in enumerate(entry.steps) if step.stage is stage)
+    steps = [replace(step, found=result) if index == place else step for index, step in enumerate(entry.steps)]
+    if result.failed or result.unreachable:
+        steps = [replace(step, kind="pass over") if index > place else step for index, step in enumerate(steps)]
+    return replace(entry, steps=tuple(steps), next_step=result.next_step or entry.next_step)
 
 
 async def sweep(

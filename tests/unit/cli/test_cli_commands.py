@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-import sys
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,6 +15,7 @@ from metalyard.ledger.view import moment, stamp
 from metalyard.plan import load_plan
 from metalyard.plan.lifecycle import MAIN_LINE, Actor, Stage, State
 from metalyard.runs.holder import Holder
+from metalyard.virtual import rack as real_rack
 
 ROOT = Path(__file__).parents[3]
 RUN = "20261109T083000Z-bringup-7c1e"
@@ -300,39 +300,68 @@ def test_release_leaves_a_node_that_another_run_holds(metalyard, ledger):
 
 @pytest.fixture
 def rack(monkeypatch):
-    """A stand-in for the virtual rack that notes what it is asked."""
-    import metalyard.virtual
-
+    """The virtual rack with its doors watched: what it is asked, in the real functions' own signatures."""
     asked = []
-    module = ModuleType("metalyard.virtual.rack")
 
-    def up(plan, home, scenario, progress):
-        progress("starting eight nodes")
-        asked.append(("up", plan.site, home.name, scenario))
+    def watch(name, answer=None):
+        signature = inspect.signature(getattr(real_rack, name))
 
-    module.up = up
-    module.down = lambda plan, home: asked.append(("down", plan.site, home.name))
-    module.status = lambda plan, home: {"daemon": "runs", "faults": []}
-    module.fault = lambda plan, home, node, fault, **more: asked.append(("fault", node, fault, more))
-    module.clear = lambda plan, home, node, fault: asked.append(("clear", node, fault))
-    monkeypatch.setitem(sys.modules, "metalyard.virtual.rack", module)
-    monkeypatch.setattr(metalyard.virtual, "rack", module, raising=False)
+        def call(*given, **named):
+            bound = signature.bind(*given, **named).arguments
+            if "progress" in bound:
+                bound.pop("progress")(f"{name} goes on")
+            asked.append((name, {key: value for key, value in bound.items() if key not in ("plan", "home")}))
+            assert bound["home"].name == "hall"
+            return answer
+
+        monkeypatch.setattr(real_rack, name, call)
+
+    running = {"running": True, "scenario": "demo", "nodes": {"gpu-r01-1": {"power": "On", "container": "running"}}}
+    running |= {
+        "services": {"sm-1": "running"},
+        "faults": [{"node": "gpu-r01-1", "fault": "gpu_hot"}],
+        "problems": ["x"],
+    }
+    for name in ("up", "down", "fault", "clear"):
+        watch(name)
+    watch("status", running)
     return asked
 
 
 def test_virtual_commands_reach_the_rack(metalyard, rack):
     up = metalyard("virtual", "up")
-    assert (up.exit_code, up.stdout.splitlines()[0]) == (0, "starting eight nodes")
+    assert (up.exit_code, up.stdout.splitlines()) == (0, ["up goes on", "Next step: metalyard bringup"])
     assert metalyard("virtual", "down").exit_code == 0
-    assert "daemon: runs" in metalyard("virtual", "status").stdout
-    assert metalyard("virtual", "fault", "gpu-r01-1", "gpu_off_bus", "gpu=5", "slot=a").exit_code == 0
+    assert metalyard("virtual", "fault", "gpu-r01-1", "gpu_off_bus", "index=5", "slot=a").exit_code == 0
     assert metalyard("virtual", "fault", "gpu-r01-1", "gpu_off_bus", "--clear").exit_code == 0
     assert rack == [
-        ("up", "virtual", "hall", "demo"),
-        ("down", "virtual", "hall"),
-        ("fault", "gpu-r01-1", "gpu_off_bus", {"gpu": 5, "slot": "a"}),
-        ("clear", "gpu-r01-1", "gpu_off_bus"),
+        ("up", {"scenario": "demo"}),
+        ("down", {}),
+        ("fault", {"node": "gpu-r01-1", "fault": "gpu_off_bus", "arguments": {"index": 5, "slot": "a"}}),
+        ("clear", {"node": "gpu-r01-1", "fault": "gpu_off_bus"}),
     ]
+
+
+def test_virtual_status_is_a_table_and_data(metalyard, rack):
+    shown = metalyard("virtual", "status").stdout
+    for text in ("gpu-r01-1", "On", "gpu_hot", "sm-1: running", "problem: x", "scenario demo"):
+        assert text in shown
+    assert json.loads(metalyard("virtual", "status", "--json").stdout)["running"]
+
+
+def test_virtual_says_what_the_rack_says_is_wrong(metalyard, monkeypatch):
+    def refused(*_given, **_named):
+        raise real_rack.RackError("the virtual rack is not up: run 'metalyard virtual up'")
+
+    monkeypatch.setattr(real_rack, "fault", refused)
+    done = metalyard("virtual", "fault", "gpu-r01-1", "gpu_off_bus")
+    assert done.exit_code == 1
+    assert done.stderr == "the virtual rack is not up: run 'metalyard virtual up'\n"
+
+
+def test_virtual_lists_the_faults_there_are(metalyard):
+    assert "gpu_off_bus" in metalyard("virtual", "faults").stdout
+    assert "wrong_serial" in json.loads(metalyard("virtual", "faults", "--json").stdout)
 
 
 def test_virtual_fault_knows_the_plans_nodes_and_its_own_words(metalyard, rack):
