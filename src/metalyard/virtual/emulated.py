@@ -27,6 +27,7 @@ NODE_PROGRAMS: dict[str, tuple[str, str]] = {
     "modinfo": ("modules", "/sbin/modinfo"),
     "nvme": ("inventory", "/usr/sbin/nvme"),
     "dmidecode": ("inventory", "/usr/sbin/dmidecode"),
+    "lscpu": ("inventory", "/usr/bin/lscpu"),
     "lspci": ("inventory", "/usr/bin/lspci"),
 }
 """Program to the module that emulates it, and to where Debian's package puts the real one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from typing import cast
 
 NTP_EPOCH = 2208988800
 """Seconds from 1900, where NTP counts from, to 1970."""
@@ -48,8 +49,8 @@ class TimeServer(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport to answer by."""
-        if isinstance(transport, asyncio.DatagramTransport):
-            self._transport = transport
+        # No isinstance: before Python 3.12 the transport of a datagram end is none by its class.
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:
         """Answer one client."""

@@ -1,4 +1,4 @@
-"""Emulates what lists a machine's parts: nvme-cli 2.4, dmidecode 3.4 and lspci 3.9, over the hardware model."""
+"""Emulates what lists a machine's parts, over the model: nvme-cli 2.4, dmidecode 3.4, lspci 3.9, lscpu 2.38."""
 
 from __future__ import annotations
 
@@ -120,6 +120,9 @@ def dmidecode() -> int:
         print("\tManufacturer: {}\n\tProduct Name: {}".format(model["vendor"], model["product"]))
         print("\tSerial Number: {}\n".format(model["serial"]))
     if {"memory", "17"} & set(kinds):
+        print("Handle 0x1000, DMI type 16, 23 bytes\nPhysical Memory Array")
+        print("\tLocation: System Board Or Motherboard\n\tUse: System Memory")
+        print("\tError Correction Type: Multi-bit ECC\n\tNumber Of Devices: {}\n".format(len(model["dimms"])))
         for index, dimm in enumerate(model["dimms"]):
             present = dimm["size_mib"] > 0
             print(f"Handle 0x{0x1100 + index:04X}, DMI type 17, 92 bytes\nMemory Device")
@@ -186,7 +189,59 @@ def lspci() -> int:
     return 0
 
 
+CORES_PER_SOCKET = 56
+
+
+def lscpu() -> int:
+    """``lscpu [-J]``: the model's processors; util-linux 2.38 nests below the vendor and the model."""
+    model = node.hardware()
+    sockets = model["cpu_sockets"]
+    count = sockets * CORES_PER_SOCKET * 2
+    fields: list[tuple[int, str, str]] = [
+        (0, "Architecture:", "x86_64"),
+        (1, "CPU op-mode(s):", "32-bit, 64-bit"),
+        (1, "Address sizes:", "52 bits physical, 57 bits virtual"),
+        (1, "Byte Order:", "Little Endian"),
+        (0, "CPU(s):", str(count)),
+        (1, "On-line CPU(s) list:", f"0-{count - 1}"),
+        (0, "Vendor ID:", "GenuineIntel"),
+        (1, "Model name:", model["cpu_model"]),
+        (2, "CPU family:", "6"),
+        (2, "Model:", "143"),
+        (2, "Thread(s) per core:", "2"),
+        (2, "Core(s) per socket:", str(CORES_PER_SOCKET)),
+        (2, "Socket(s):", str(sockets)),
+        (2, "Stepping:", "8"),
+        (0, "NUMA:", ""),
+        (1, "NUMA node(s):", str(sockets)),
+    ]
+    words = sys.argv[1:]
+    if "-J" in words or "--json" in words:
+        root: list[dict[str, Any]] = []
+        levels = [root]
+        for depth, name, value in fields:
+            entry: dict[str, Any] = {"field": name, "data": value or None}
+            del levels[depth + 1 :]
+            levels[depth].append(entry)
+            children: list[dict[str, Any]] = []
+            entry["children"] = children
+            levels.append(children)
+        print(json.dumps({"lscpu": _childless(root)}, indent=3))
+        return 0
+    for depth, name, value in fields:
+        print("{:<27}{}".format("  " * depth + name, value))
+    return 0
+
+
+def _childless(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same entries, with ``children`` only where there are some."""
+    return [
+        {key: _childless(value) if key == "children" else value for key, value in entry.items() if value != []}
+        for entry in entries
+    ]
+
+
 def main() -> int:
     """Act as the program by whose name this was started."""
-    programs = {"nvme": nvme, "dmidecode": dmidecode, "lspci": lspci}
+    programs = {"nvme": nvme, "dmidecode": dmidecode, "lspci": lspci, "lscpu": lscpu}
     return programs[Path(sys.argv[0]).name]()
