@@ -79,7 +79,7 @@ PROBES = {
         ),
         Probe(
             "mounts",
-            ("findmnt", "--json", "--list", "--real", "-o", "TARGET,SOURCE,FSTYPE,OPTIONS,SIZE,USE%"),
+            ("findmnt", "--json", "--list", "-o", "TARGET,SOURCE,FSTYPE,OPTIONS,SIZE,USE%"),
             15,
             4 * MIB,
         ),

@@ -241,7 +241,7 @@ def packages(**replaced):
         change = replaced.get(name.replace("-", "_"))
         if change == "absent":
             continue
-        if change in ("iU ", "rc "):
+        if change in ("iF ", "rc "):
             status = change
         elif change:
             version = change

@@ -165,6 +165,17 @@ FAULTS = [
     ("packages", s.packages(nvidia_container_toolkit="rc "), [("software.packages", "fail")]),
     (
         "packages",
+        s.packages(nvidia_container_toolkit="iF "),
+        [("software.packages", "fail"), ("software.packages", "watch")],
+    ),
+    ("packages", s.packages() + "iF \tnvme-cli\t2.4\n", [("software.packages", "watch")]),
+    (
+        "packages",
+        s.packages() + "iX \tnvme-cli\t2.4\n",
+        [("fabric_manager.version", "unknown"), ("software.packages", "unknown")],
+    ),
+    (
+        "packages",
         s.packages(nvidia_fabricmanager_570="550.90.07-1"),
         [("fabric_manager.version", "fail"), ("software.packages", "fail")],
     ),

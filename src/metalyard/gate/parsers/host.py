@@ -183,7 +183,11 @@ def units(text: str) -> tuple[Mapping[str, str], ...]:
 
 @dataclass(frozen=True)
 class Package:
-    """One Debian package; ``status`` is dpkg's two or three letters (``ii`` is installed and configured)."""
+    """One Debian package.
+
+    ``status`` is dpkg's: what is wanted (u i h r p), what is (n c H U F W t i), and R where it must be installed anew.
+    ``ii`` is installed and configured.
+    """
 
     name: str
     status: str
@@ -195,7 +199,7 @@ def packages(text: str) -> Mapping[str, Package]:
     found: dict[str, Package] = {}
     for line in lines(text, "the package list"):
         columns = line.split("\t")
-        if len(columns) != 3 or not re.fullmatch(r"[a-z?]{2}[a-zR# ]?", columns[0]) or not columns[1]:
+        if len(columns) != 3 or not re.fullmatch(r"[uihrp][ncHUFWti][R ]?", columns[0]) or not columns[1]:
             raise ParseError(f"the package list has the line '{shown(line)}', expected status, name and version")
         name = columns[1].partition(":")[0]
         package = Package(name, columns[0].strip(), columns[2])
