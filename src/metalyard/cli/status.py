@@ -37,3 +37,4 @@ def status(node: str | None, limit: str | None, as_json: bool) -> None:
         return
     out.print(table.nodes(site, out.width))
     out.print(table.summary(site))
+    out.print(table.last_run(site))

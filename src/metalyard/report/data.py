@@ -163,6 +163,9 @@ class RunView:
 
     id: str
     running: bool
+    outcome: str
+    operator: str
+    started: str
     facts: tuple[tuple[str, str], ...]
 
 
@@ -429,7 +432,15 @@ def _run(run: RunRecord, now: datetime) -> RunView:
         ("outcome", run.outcome),
         *run.versions.items(),
     ]
-    return RunView(run.id, running, tuple((label, value) for label, value in facts if value))
+    outcome = run.outcome or ("still running" if running else "not recorded")
+    return RunView(
+        run.id,
+        running,
+        outcome,
+        run.operator,
+        moment(run.started),
+        tuple((label, value) for label, value in facts if value),
+    )
 
 
 def _site_facts(plan: SitePlan, records: Records) -> tuple[tuple[str, str], ...]:

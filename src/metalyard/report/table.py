@@ -36,7 +36,18 @@ def summary(view: SiteView) -> Text:
     line.append(view.headline, style=STYLES["good" if view.all_in_service else "warn"])
     if view.detail:
         line.append(f", {view.detail}")
+    if view.nodes and all(node.state is State.PLANNED for node in view.nodes):
+        line.append(". Next step: metalyard bringup")
     return line
+
+
+def last_run(view: SiteView) -> Text:
+    """Which run was the last, who started it, and how it ended."""
+    if view.run is None:
+        return Text("No run yet. Next step: metalyard check", style="dim")
+    run = view.run
+    again = ". Next step: metalyard bringup --resume" if run.outcome == "interrupted" else ""
+    return Text(f"Last run {run.id} by {run.operator}, {run.started}: {run.outcome}{again}", style="dim")
 
 
 def marks(node: NodeView) -> Text:
@@ -50,7 +61,8 @@ def marks(node: NodeView) -> Text:
 def why(node: NodeView) -> Text:
     """Reason, and below it the next step and whose it is."""
     text = Text(node.reason)
-    if node.next_step:
+    untouched = node.state is State.PLANNED and not node.stage
+    if node.next_step and not untouched:  # it is the same for a whole new site: the summary says it once
         owner = f" ({node.owner})" if node.owner else ""
         text.append(f"{chr(10) if node.reason else ''}→ {node.next_step}{owner}", style="italic")
     if node.holder:
@@ -197,7 +209,7 @@ def as_data(view: SiteView) -> dict[str, Any]:
         "headline": view.headline,
         "all_in_service": view.all_in_service,
         "counts": {entry.state: entry.number for entry in view.counts},
-        "run": view.run.id if view.run else None,
+        "run": {"id": view.run.id, "outcome": view.run.outcome, "operator": view.run.operator} if view.run else None,
         "nodes": [node_data(node) for node in view.nodes],
     }
 

@@ -202,6 +202,22 @@ def test_status_says_where_why_and_what_next_in_one_line(metalyard, ledger):
     assert "virtual: 1 of 8 nodes in service" in done.stdout
 
 
+def test_status_names_the_last_run_and_how_it_ended(metalyard, ledger):
+    assert f"Last run {RUN} by " in metalyard("status").stdout
+    with ledger.write() as book:
+        book.end_run(RUN, "interrupted", "stopped")
+    shown = metalyard("status").stdout
+    assert ": interrupted. Next step: metalyard bringup --resume" in shown
+    assert json.loads(metalyard("status", "--json").stdout)["run"]["outcome"] == "interrupted"
+
+
+def test_status_before_any_run_says_so(metalyard):
+    shown = metalyard("status").stdout
+    assert "No run yet." in shown
+    assert shown.count("Next step: metalyard bringup") == 1
+    assert len(shown.splitlines()) == 11
+
+
 def test_status_for_programs(metalyard, ledger):
     quarantine(ledger, "gpu-r02-1")
     answer = json.loads(metalyard("status", "--json", "--limit", "rack_r02").stdout)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -176,3 +180,17 @@ def test_reading_commands_leave_no_ledger_behind(metalyard, site):
     assert not load_plan(site).state_dir.exists()
     with Ledger(load_plan(site).ledger_url) as ledger, ledger.read() as view:
         assert view.states() == {}
+
+
+def test_the_command_itself_works_in_an_old_locale(site):
+    words = [sys.executable, "-c", "from metalyard.cli import main; main()", "-i", str(site), "status"]
+    environment = {**os.environ, "LC_ALL": "en_US.ISO-8859-1", "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"gpu-r01-1" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_traceback(site):
+    words = f"{sys.executable} -c 'from metalyard.cli import main; main()' -i {site} status | true"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
