@@ -1,12 +1,14 @@
 """How Metalyard signs in to a BMC: each known credential once, in a fixed order, since BMCs lock accounts.
 
 The secret entry ``bmc/<node>`` holds ``{"user", "password", "pending"}``. ``pending`` is a password that the BMC may
-or may not have taken; ``password`` is missing until the factory password has been replaced.
+or may not have taken; ``password`` is missing until the factory password has been replaced. While it is not known
+which one is right, ``tried`` is the last one that was tried: a run that follows a killed one begins with the next,
+so that runs killed again and again can't use up a BMC's tries with the same wrong one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +34,11 @@ class Credential:
 
     def __repr__(self) -> str:
         return f"Credential({self.user!r}, {self.origin!r})"
+
+    @property
+    def name(self) -> str:
+        """What it is called where a secret must not stand."""
+        return f"{self.origin} {self.user}"
 
 
 @dataclass
@@ -74,7 +81,9 @@ def known_credentials(node: Node, plan: SitePlan, secrets: Secrets) -> tuple[lis
                 f"and of bmc.factory_password in the plan {error}",
                 "Put the factory password where the plan says, and run the command again.",
             ) from None
-    return list({(c.user, c.password): c for c in reversed(tries)}.values())[::-1], entry
+    once = list({(c.user, c.password): c for c in reversed(tries)}.values())[::-1]
+    after = [n for n, credential in enumerate(once, 1) if credential.name == entry.get("tried")]
+    return [*once[after[0] :], *once[: after[0]]] if after else once, entry
 
 
 @asynccontextmanager
@@ -93,7 +102,7 @@ async def signed_in(
     credentials, entry = known_credentials(node, plan, secrets)
     bmc = new_bmc(node, plan, connections, pace)
     try:
-        yield await sign_in(bmc, credentials, entry)
+        yield await sign_in(bmc, credentials, entry, note_tries(node, secrets, entry))
     finally:
         await bmc.logout()
 
@@ -103,9 +112,26 @@ def new_bmc(node: Node, plan: SitePlan, connections: Connections, pace: Pace | N
     return Bmc(node.name, node.bmc.address, connections.transport(node), timeout=plan.bmc.timeout, pace=pace or Pace())
 
 
-async def sign_in(bmc: Bmc, credentials: list[Credential], entry: dict[str, Any]) -> Access:
+def note_tries(node: Node, secrets: Secrets, entry: dict[str, Any]) -> Callable[[Credential], None]:
+    """Writes down what is tried next, as long as it is not known which password the BMC has."""
+
+    def note(credential: Credential) -> None:
+        if entry.get("pending"):
+            entry["tried"] = credential.name
+            secrets.write(entry_name(node), entry)
+
+    return note
+
+
+async def sign_in(
+    bmc: Bmc,
+    credentials: list[Credential],
+    entry: dict[str, Any],
+    note: Callable[[Credential], None] = lambda credential: None,
+) -> Access:
     """Try each credential once. Anything but a refused password ends it: the BMC has a problem, not the password."""
     for credential in credentials:
+        note(credential)
         try:
             await bmc.login(credential.user, credential.password)
         except CredentialsError:

@@ -83,7 +83,7 @@ def _promote(access: Access, secrets: Secrets, name: str, user: str, password: s
     former = access.entry.get("password")
     if former and former != password:
         access.entry["former"] = [former, *access.entry.get("former", [])][:FORMER]
-    access.entry = {key: value for key, value in access.entry.items() if key != "pending"}
+    access.entry = {key: value for key, value in access.entry.items() if key not in ("pending", "tried")}
     access.entry |= {"user": user, "password": password}
     access.credential = Credential(user, password, "current")
     secrets.write(name, access.entry)
@@ -94,7 +94,7 @@ async def _forget_refused(access: Access, secrets: Secrets, name: str) -> None:
     if access.credential.password == access.entry.get("pending"):
         return
     await sign_in(access.bmc, [access.credential], {})
-    secrets.write(name, {key: value for key, value in access.entry.items() if key != "pending"})
+    secrets.write(name, {key: value for key, value in access.entry.items() if key not in ("pending", "tried")})
 
 
 async def _fresh_login(bmc: Bmc, user: str, password: str) -> Credential:

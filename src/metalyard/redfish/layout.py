@@ -35,17 +35,18 @@ async def read_layout(bmc: Bmc) -> Layout:
     root = await bmc.get(ROOT)
     members = await bmc.members(link(root, "Systems"))
     systems = await bmc.documents(members)
-    if bmc.gaps and not systems:
+    host = max(systems, key=_host_likeness, default=None)
+    if len(systems) < len(members) and (host is None or not _is_host(host)):
+        # What is left may be a baseboard. It must not be taken for the machine.
         raise BmcError(
             f"{bmc.node}: the BMC's host system can't be read ({', '.join(bmc.gaps)})",
             "Run the command again. If it stays, reset the BMC, and look for newer firmware of it.",
         )
-    if not systems:
+    if host is None:
         raise BmcError(
             f"{bmc.node}: the BMC shows no host system (Systems is {'empty' if link(root, 'Systems') else 'missing'})",
             "Reset the BMC and run the command again: some show it only after that.",
         )
-    host = max(systems, key=_host_likeness)
     bmc.quirks = quirks_of(root, host[1])
     return Layout(
         root=root,
@@ -56,15 +57,14 @@ async def read_layout(bmc: Bmc) -> Layout:
     )
 
 
+def _is_host(system: Placed) -> bool:
+    return isinstance(dig(system[1], "Actions", "#ComputerSystem.Reset"), dict)
+
+
 def _host_likeness(system: Placed) -> int:
     """A host can be reset and has a BIOS and a boot source; a baseboard has none of these."""
     document = system[1]
-    actions = dig(document, "Actions")
-    return (
-        4 * isinstance(dig(actions, "#ComputerSystem.Reset"), dict)
-        + 2 * (link(document, "Bios") is not None)
-        + isinstance(dig(document, "Boot"), dict)
-    )
+    return 4 * _is_host(system) + 2 * (link(document, "Bios") is not None) + isinstance(dig(document, "Boot"), dict)
 
 
 async def _manager(bmc: Bmc, root: dict[str, Any], host: Placed) -> Placed | None:

@@ -57,9 +57,7 @@ class RecordedBmc:
     """
 
     def __init__(self, root: Path) -> None:
-        self._files = {
-            "/" + str(file.parent.relative_to(root)).lower(): file for file in root.rglob("index.json")
-        }
+        self._files = {"/" + str(file.parent.relative_to(root)).lower(): file for file in root.rglob("index.json")}
         self.asked: Counter[str] = Counter()
         self.written: list[tuple[str, str]] = []
         self.sessions = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalyard.plan.model import SitePlan
-from metalyard.redfish.access import known_credentials, sign_in
+from metalyard.redfish.access import known_credentials, note_tries, sign_in
 from metalyard.redfish.accounts import ensure_own_password, new_password
 from metalyard.redfish.client import Bmc
 from metalyard.redfish.errors import BmcError, CredentialsError, UnreachableError
@@ -97,7 +98,7 @@ async def rotate(double: BmcDouble, store: Store, plan: SitePlan, fuse: Callable
     node = plan.nodes[0]
     credentials, entry = known_credentials(node, plan, store)
     bmc = Bmc(node.name, node.bmc.address, double, pace=JumpingPace())
-    access = await sign_in(bmc, credentials, entry)
+    access = await sign_in(bmc, credentials, entry, note_tries(node, store, entry))
     changed = await ensure_own_password(access, node, plan, store, FACTORY)
     await access.bmc.get("/redfish/v1/Systems/1")
     await bmc.logout()
@@ -108,7 +109,7 @@ def assert_safe(double: BmcDouble, store: Store, user: str = "admin") -> None:
     """The store holds one password, it is the BMC's, and nobody else's."""
     entry = store.entries["bmc/gpu-1"]
     assert entry["password"] == double.password(user) != FACTORY
-    assert "pending" not in entry
+    assert set(entry) <= {"user", "password", "former"}
     assert not double.locked()
     assert all(account["password"] != FACTORY for account in double.accounts.values())
 
@@ -155,7 +156,21 @@ async def test_killed_at_every_step_the_next_run_finishes(tmp_path: Path, user: 
         assert not await rotate(double, store, plan), f"killed at step {step}: the third run changed something"
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("first", [None, 12, 18])
+@pytest.mark.parametrize("user", ["admin", "metalyard"])
+async def test_killed_at_the_same_step_five_times_running(tmp_path: Path, user: str, first: int | None) -> None:
+    """The tries that a BMC grants are not used up by runs that end right after the same wrong one."""
+    for step in range(1, await count_events(tmp_path, user=user) + 1):
+        plan, double, store = make_plan(tmp_path, user=user), BmcDouble(), Store()
+        double.session_limit = 100
+        for at in [first or step, *[step] * 5]:
+            with suppress(Killed):
+                await rotate(double, store, plan, Fuse(at))
+        await rotate(double, store, plan)
+        assert_safe(double, store, user)
+
+
+@settings(max_examples=80, deadline=None)
 @given(steps=st.lists(st.integers(1, 45), max_size=6), user=st.sampled_from(["admin", "metalyard"]))
 async def test_killed_again_and_again(tmp_path_factory: pytest.TempPathFactory, steps: list[int], user: str) -> None:
     plan = make_plan(tmp_path_factory.mktemp("plan"), user=user)
