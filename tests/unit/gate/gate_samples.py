@@ -259,7 +259,8 @@ def mounts(options="rw,relatime", used="21%"):
         "size": "1G",
         "use%": "1%",
     }
-    return json.dumps({"filesystems": [root, boot]}, indent=3) + "\n"
+    proc = {"target": "/proc", "source": "proc", "fstype": "proc", "options": "rw", "size": "0", "use%": "-"}
+    return json.dumps({"filesystems": [root, proc, boot]}, indent=3) + "\n"
 
 
 def processes(before="", after=""):

@@ -181,6 +181,8 @@ FAULTS = [
     ),
     ("mounts", s.mounts(options="ro,relatime"), [("host.mounts", "fail")]),
     ("mounts", s.mounts(used="97%"), [("host.mounts", "watch")]),
+    ("mounts", s.mounts(used="-"), [("host.mounts", "unknown")]),
+    ("mounts", s.mounts(used="much"), [("host.mounts", "unknown")]),
     (
         "processes",
         s.processes(

@@ -136,8 +136,8 @@ def drives(subject: Subject) -> Iterator[Finding]:
 def file_systems(subject: Subject) -> Iterator[Finding]:
     """The root file system can be written, and those that hold the system's data are not full."""
     found = mounts(subject.text("mounts"))
-    if not any(mount.target == "/" for mount in found):
-        raise ParseError("findmnt does not list the root file system")
+    if not any(mount.target == "/" and mount.used_percent is not None for mount in found):
+        raise ParseError("findmnt does not list the root file system and how full it is")
     healthy = True
     for mount in found:
         if mount.target == "/" and "ro" in mount.options:

@@ -218,6 +218,7 @@ class Mount:
     kind: str
     options: tuple[str, ...]
     used_percent: int | None
+    """None where the file system has no size (proc, sysfs)."""
 
 
 def mounts(text: str) -> tuple[Mount, ...]:
@@ -233,7 +234,9 @@ def mounts(text: str) -> tuple[Mount, ...]:
                     source=str(entry["source"]),
                     kind=entry["fstype"],
                     options=tuple(entry["options"].split(",")),
-                    used_percent=None if used is None else integer(str(used).rstrip("%"), f"use% of {entry['target']}"),
+                    used_percent=None
+                    if used in (None, "-")
+                    else integer(str(used).rstrip("%"), f"use% of {entry['target']}"),
                 )
             )
     except (KeyError, TypeError, AttributeError) as error:
