@@ -2,8 +2,8 @@
 
 The secret entry ``bmc/<node>`` holds ``{"user", "password", "pending"}``. ``pending`` is a password that the BMC may
 or may not have taken; ``password`` is missing until the factory password has been replaced. While it is not known
-which one is right, ``tried`` is the last one that was tried: a run that follows a killed one begins with the next,
-so that runs killed again and again can't use up a BMC's tries with the same wrong one.
+which one is right, ``tried`` is the last one that was, or may have been, refused: a run that follows a killed one
+begins with the next, so that runs killed again and again can't use up a BMC's tries with the same wrong one.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def new_bmc(node: Node, plan: SitePlan, connections: Connections, pace: Pace | N
 
 
 def note_tries(node: Node, secrets: Secrets, entry: dict[str, Any]) -> Callable[[Credential], None]:
-    """Writes down what is tried next, as long as it is not known which password the BMC has."""
+    """Writes down what is or may be refused, as long as it is not known which password the BMC has."""
 
     def note(credential: Credential) -> None:
         if entry.get("pending"):
@@ -130,11 +130,14 @@ async def sign_in(
     note: Callable[[Credential], None] = lambda credential: None,
 ) -> Access:
     """Try each credential once. Anything but a refused password ends it: the BMC has a problem, not the password."""
-    for credential in credentials:
-        note(credential)
+    for position, credential in enumerate(credentials):
+        if position == 0:
+            note(credential)  # before, so that a run killed at the answer is known to have tried it
         try:
             await bmc.login(credential.user, credential.password)
         except CredentialsError:
+            if position > 0:
+                note(credential)  # after, so that a run killed before it was sent does not pass it over
             continue
         except PasswordChangeError as error:
             return Access(bmc, credential, entry, error)
