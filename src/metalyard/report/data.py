@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeVar, cast
 
 from metalyard.gate.finding import Finding, Outcome
-from metalyard.plan.lifecycle import STAGES, Stage, State
+from metalyard.plan.lifecycle import ASIDE, STAGES, Stage, State
 from metalyard.plan.model import Node, SitePlan
 from metalyard.report.cables import CableView, cable_views
 from metalyard.report.records import NodeRecord, Records, RunRecord, StageRecord
@@ -233,7 +233,7 @@ def node_view(node: Node, record: NodeRecord, now: datetime) -> NodeView:
         address=node.address.partition("/")[0],
         bmc_address=node.bmc.address,
         state=record.state,
-        word=STATES[record.state],
+        word=_word(record),
         since=moment(record.since),
         age=span(now - record.since) if record.since else "",
         stages=stages,
@@ -260,6 +260,14 @@ def node_view(node: Node, record: NodeRecord, now: datetime) -> NodeView:
         admission=_admission(record),
     )
     return cleaned(view)
+
+
+def _word(record: NodeRecord) -> Word:
+    """The state's word; that of a node which a stage stopped on its way says so."""
+    word = STATES[record.state]
+    if word.tone == "good" or record.state in ASIDE or _stopped(record) is None:
+        return word
+    return Word(f"{word.label}, stopped", "!", "warn")
 
 
 def cleaned(thing: Thing) -> Thing:
@@ -325,11 +333,17 @@ def _why(node: Node, record: NodeRecord) -> tuple[str, str, str]:
         return worst.summary + more, worst.remedy or record.next_step, str(worst.owner)
     if stopped:
         return stopped.message or record.reason, stopped.next_step or record.next_step, record.owner or "operator"
+    if STATES[record.state].tone == "work" and not record.next_step:  # what brought it here is no reason to stay
+        return ("", "", "") if record.lease else ("on its way, and no run works on it", _go_on(node), "operator")
     if record.reason:
         return record.reason, record.next_step, record.owner
     if record.state is State.PLANNED:
-        return "not brought up yet", record.next_step or f"metalyard bringup --limit {node.name}", "operator"
+        return "not brought up yet", record.next_step or _go_on(node), "operator"
     return "", record.next_step, record.owner
+
+
+def _go_on(node: Node) -> str:
+    return f"metalyard bringup --limit {node.name}"
 
 
 def _stopped(record: NodeRecord) -> StageRecord | None:

@@ -95,6 +95,27 @@ def test_a_node_in_service_whose_last_run_failed_waits_for_a_person():
     assert view.reason == "out of reach"
 
 
+def test_a_node_on_its_way_says_whether_anybody_works_on_it():
+    idle = view_of(state=State.PROVISIONED, reason="stage provision passed")
+    assert (idle.reason, idle.next_step) == (
+        "on its way, and no run works on it",
+        "metalyard bringup --limit gpu-r01-1",
+    )
+    assert not idle.needs_a_person
+    lease = LeaseRecord("ops@controller-1, process 7", "run-1", NOW)
+    assert view_of(state=State.PROVISIONED, reason="stage provision passed", lease=lease).reason == ""
+    doubt = view_of(state=State.PROVING, reason="evidence was cut", next_step="Run again.")
+    assert (doubt.reason, doubt.next_step) == ("evidence was cut", "Run again.")
+
+
+def test_a_node_that_a_stage_stopped_on_its_way_is_told_apart_from_those_on_it():
+    stopped = StageRecord(Stage.FIRMWARE, "failed", NOW, NOW, "no image", "Fetch it.")
+    view = view_of(state=State.BMC_READY, stages=(stopped,))
+    assert (view.word.label, view.word.tone) == ("BMC ready, stopped", "warn")
+    assert view.needs_a_person
+    assert view_of(state=State.BMC_READY).word.label == "BMC ready"
+
+
 def test_a_failure_before_admission_is_no_longer_told():
     stopped = StageRecord(Stage.BMC, "failed", NOW - timedelta(hours=2), NOW - timedelta(hours=2), "old", "old")
     assert view_of(state=State.IN_SERVICE, since=NOW - timedelta(hours=1), stages=(stopped,)).reason == ""
