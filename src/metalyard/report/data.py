@@ -132,7 +132,8 @@ class NodeView:
     @property
     def needs_a_person(self) -> bool:
         """Whether a person has the next step: set aside, or stopped short of service."""
-        return self.word.tone in ("bad", "warn") or any(stage.outcome in BAD_STAGES for stage in self.stages)
+        outcomes = {stage.outcome for stage in self.stages}
+        return self.word.tone in ("bad", "warn") or ("running" not in outcomes and bool(outcomes & set(BAD_STAGES)))
 
 
 @dataclass(frozen=True)
@@ -347,7 +348,9 @@ def _go_on(node: Node) -> str:
 
 
 def _stopped(record: NodeRecord) -> StageRecord | None:
-    """The stage that stopped the node last."""
+    """The stage that stopped the node last; none while a run works on it."""
+    if any(stage.outcome == "running" for stage in record.stages):
+        return None
     stopped = [stage for stage in record.stages if stage.outcome in BAD_STAGES]
     return max(stopped, key=lambda s: (s.ended or s.started or EARLIEST, STAGES.index(s.stage)), default=None)
 

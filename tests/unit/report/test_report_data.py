@@ -114,6 +114,9 @@ def test_a_node_that_a_stage_stopped_on_its_way_is_told_apart_from_those_on_it()
     assert (view.word.label, view.word.tone) == ("BMC ready, stopped", "warn")
     assert view.needs_a_person
     assert view_of(state=State.BMC_READY).word.label == "BMC ready"
+    again = view_of(state=State.BMC_READY, stages=(StageRecord(Stage.DISCOVER, "running", NOW), stopped))
+    assert again.word.label == "BMC ready"
+    assert not again.needs_a_person
 
 
 def test_a_failure_before_admission_is_no_longer_told():
