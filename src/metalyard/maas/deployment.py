@@ -97,7 +97,8 @@ class Deployment:
             form = [("testing_scripts", "none"), ("skip_bmc_config", "1")]
             await self._act(machine, "commission", "commission", form)
             return
-        await self._place(machine)
+        if not await self._place(machine):
+            return
         if move is Move.ALLOCATE:
             await self._try(machine, "allocate", self._site.client.allocate(machine.system_id))
             return
@@ -175,8 +176,8 @@ class Deployment:
             ) from None
         return waiting
 
-    async def _place(self, machine: Machine) -> None:
-        """Give the boot NIC its planned address, while MAAS still lets one."""
+    async def _place(self, machine: Machine) -> bool:
+        """Give the boot NIC its planned address, while MAAS still lets one; False: look again first."""
         nic = machine.nic(self._node.boot_mac)
         if nic is None or self._subnet is None:
             seen = f"no NIC {self._node.boot_mac}" if nic is None else f"no subnet for {self._node.address}"
@@ -185,7 +186,7 @@ class Deployment:
         number = int(self._subnet["id"])
         others = [link for link in nic.links if not (link.mode == "static" and link.address == self._ip)]
         if self._placed(machine) and not others:
-            return
+            return True
         self._changes.note("address", ", ".join(link.address or link.mode for link in others), self._node.address)
         vlan = int(self._subnet["vlan"]["id"])
         client = self._site.client
@@ -201,7 +202,7 @@ class Deployment:
                     await client.interface(machine.system_id, nic.id, "unlink_subnet", [("id", str(link.id))])
         except NotFound as error:
             if self._placed(await client.machine(machine.system_id)):
-                return  # another call of ours, or another operator's, was first
+                return False  # another call of ours, or another operator's, was first
             raise self._error(
                 machine,
                 f"its planned address {self._ip} can't be set: {error.message}",
@@ -211,6 +212,9 @@ class Deployment:
             self._tries["address"] += 1
             if self._tries["address"] >= TRIES:
                 raise
+            await asyncio.sleep(self._site.pause)
+            return False
+        return True
 
     def _placed(self, machine: Machine) -> bool:
         nic = machine.nic(self._node.boot_mac)

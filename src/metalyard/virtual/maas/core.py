@@ -255,9 +255,9 @@ class Core:
 
 
 def user_data(machine: MachineRecord) -> bytes:
-    """The user data of a deployment: MAAS never looks into it, and hands on what is not base64 as nothing."""
+    """The user data of a deployment: MAAS never looks into it; what can't be decoded is handed on as nothing."""
     try:
-        return base64.b64decode(machine.user_data, validate=True)
+        return base64.b64decode(machine.user_data)
     except (binascii.Error, ValueError):
         return b""
 
