@@ -263,9 +263,13 @@ def admit(plan: SitePlan, run: str, host: str, verdict: Verdict, check: bool = F
     """Let one node into service; whether that changed anything. HistoryError where the verdict does not admit."""
     if not verdict.admits:
         raise HistoryError(f"{host}: the verdict is {verdict.outcome}, which does not admit.", why(verdict)[1])
-    settled = settle(plan, run, {host: verdict}, check)[host]
-    if settled.kind not in ("admitted", "kept"):
-        raise HistoryError(f"{host} was not admitted: {settled.reason}.", settled.next_step)
+    with Ledger(plan.ledger_url, read_only=check) as ledger, ledger.read() if check else ledger.write() as view:
+        book = view if isinstance(view, Book) else None
+        if book is not None:
+            ours(book, run, [host])
+        settled = _settle(plan, view, book, run, {host: verdict})[host]
+        if settled.kind not in ("admitted", "kept"):  # raised in here: what led to it is undone
+            raise HistoryError(f"{host} was not admitted: {settled.reason}.", settled.next_step)
     return settled.changed
 
 
