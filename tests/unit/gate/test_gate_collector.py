@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -155,6 +156,9 @@ def test_probes_run_side_by_side_and_one_that_hangs_holds_up_nobody(monkeypatch)
     found = evidence.read(json.dumps(document).encode()).probes
     assert [found[f"sleep{i}"].usable for i in range(6)] == [True] * 6
     assert found["hangs"].error == "timeout"
+    left = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    assert left, "the one that hangs is still there"
+    assert all(thread.daemon for thread in left), "and does not keep the process from ending"
 
 
 def test_a_defect_in_one_probe_is_that_probes_error(monkeypatch):

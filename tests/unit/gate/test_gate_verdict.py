@@ -51,6 +51,7 @@ def test_a_gpu_off_the_bus_is_a_count_and_an_xid_and_nothing_else():
     result = s.verdict(s.documents(outputs, status=status, stderr={"gpu_query": LOST + "\n"}))
     assert s.against(result) == [("gpu.count", "fail"), ("xid.events", "fail")]
     assert result.outcome is Outcome.FAIL
+    assert not any(f.check == "gpu.count" and f.outcome is Outcome.PASS for f in result.findings)
     count, event = result.reasons
     assert count.measured == "7 GPUs"
     assert count.part == "gpu 5 at 0000:c3:00.0"
@@ -262,6 +263,25 @@ def test_a_probe_that_gave_nothing_to_use_is_unknown(probe, error):
     needing = sorted(one.id for one in s.CHECKS if one.kind == "os" and probe in one.needs)
     assert [check for check, _ in s.against(result)] == needing
     assert {outcome for _, outcome in s.against(result)} == {"unknown"}
+
+
+WORDS = [
+    ({"error": "missing"}, "'chronyc' is not installed"),
+    ({"error": "timeout"}, "did not end within its deadline"),
+    ({"error": "truncated"}, "printed more than its limit"),
+    ({"stdout": "0A"}, "of output are here"),
+    ({"stdout_sha256": "0" * 64}, "does not match its digest"),
+    ({"exit_status": 1, "stderr": "506 Cannot talk to daemon\n"}, "ended with status 1: 506 Cannot talk to daemon"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), WORDS)
+def test_an_unknown_finding_says_why(change, words):
+    records = s.os_records()
+    records["clock"] |= {"command": ["chronyc", "-c", "tracking"]} | change
+    (finding,) = s.verdict(s.documents() | {"os": s.packed("os", records)}).reasons
+    assert (finding.check, finding.outcome) == ("clock.offset", Outcome.UNKNOWN)
+    assert words in finding.summary
 
 
 def _check(function, needs=("cpu",)):
