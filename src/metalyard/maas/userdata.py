@@ -44,7 +44,7 @@ def build(plan: SitePlan, node: Node, key: str) -> bytes:
                 "gecos": "Metalyard",
                 "groups": ["sudo"],
                 "shell": "/bin/bash",
-                "sudo": ["ALL=(ALL) NOPASSWD:ALL"],
+                "sudo": "ALL=(ALL) NOPASSWD:ALL",
                 "lock_passwd": True,
                 "ssh_authorized_keys": [key],
             }
