@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from metalyard.plan.model import Node, SitePlan
@@ -47,7 +47,7 @@ class Access:
 
     bmc: Bmc
     credential: Credential
-    entry: dict[str, Any]
+    entry: dict[str, Any] = field(repr=False)
     change_first: PasswordChangeError | None = None
 
 
@@ -112,13 +112,25 @@ def new_bmc(node: Node, plan: SitePlan, connections: Connections, pace: Pace | N
     return Bmc(node.name, node.bmc.address, connections.transport(node), timeout=plan.bmc.timeout, pace=pace or Pace())
 
 
+def keep(node: Node, secrets: Secrets, entry: dict[str, Any]) -> None:
+    """Write a node's entry; it is on disk when this returns. :class:`BmcError` when it can't be: stop there."""
+    try:
+        secrets.write(entry_name(node), entry)
+    except SecretsError as error:
+        raise BmcError(
+            f"{node.name}: the secret entry '{entry_name(node)}' can't be written, and its BMC is left as it is: "
+            f"{error}",
+            "Make the secret store writable, and run the command again.",
+        ) from None
+
+
 def note_tries(node: Node, secrets: Secrets, entry: dict[str, Any]) -> Callable[[Credential], None]:
     """Writes down what is or may be refused, as long as it is not known which password the BMC has."""
 
     def note(credential: Credential) -> None:
         if entry.get("pending"):
             entry["tried"] = credential.name
-            secrets.write(entry_name(node), entry)
+            keep(node, secrets, entry)
 
     return note
 

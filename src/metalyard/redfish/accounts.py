@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metalyard.plan.model import Node, SitePlan
-from metalyard.redfish.access import Access, Credential, entry_name, sign_in
+from metalyard.redfish.access import Access, Credential, keep, sign_in
 from metalyard.redfish.client import ROOT, Bmc
 from metalyard.redfish.documents import dig, link, number, text
 from metalyard.redfish.errors import BmcError, CredentialsError, PasswordChangeError, UnreachableError
@@ -48,17 +48,17 @@ async def ensure_own_password(
     """
     if not needs_rotation(access, factory):
         return False
-    bmc, name = access.bmc, entry_name(node)
+    bmc = access.bmc
     user = str(access.entry.get("user") or plan.bmc.user)
     if access.credential.origin == "pending" and access.credential.user == user and access.change_first is None:
         # The BMC took it and nobody was told: this login is the proof.
-        _promote(access, secrets, name, user, access.credential.password)
+        _promote(access, node, secrets, user, access.credential.password)
         return True
     pending = str(access.entry.get("pending") or "") or new_password(await _limits(bmc, access))
     bmc.hide(pending)
     access.entry["user"] = user
     access.entry["pending"] = pending
-    secrets.write(name, access.entry)
+    keep(node, secrets, access.entry)
     try:
         if access.credential.password != pending or access.change_first is not None:
             await _change(bmc, access, access.credential.user, pending)
@@ -72,13 +72,13 @@ async def ensure_own_password(
     except BmcError as error:
         if error.status is not None and 400 <= error.status < 500:
             # The BMC said no. What it refuses for good must not be offered again.
-            await _forget_refused(access, secrets, name)
+            await _forget_refused(access, node, secrets)
         raise
-    _promote(access, secrets, name, user, pending)
+    _promote(access, node, secrets, user, pending)
     return True
 
 
-def _promote(access: Access, secrets: Secrets, name: str, user: str, password: str) -> None:
+def _promote(access: Access, node: Node, secrets: Secrets, user: str, password: str) -> None:
     """Make the proven password the current one. The one before stays: it may be that of a BMC that was moved away."""
     former = access.entry.get("password")
     if former and former != password:
@@ -86,15 +86,15 @@ def _promote(access: Access, secrets: Secrets, name: str, user: str, password: s
     access.entry = {key: value for key, value in access.entry.items() if key not in ("pending", "tried")}
     access.entry |= {"user": user, "password": password}
     access.credential = Credential(user, password, "current")
-    secrets.write(name, access.entry)
+    keep(node, secrets, access.entry)
 
 
-async def _forget_refused(access: Access, secrets: Secrets, name: str) -> None:
+async def _forget_refused(access: Access, node: Node, secrets: Secrets) -> None:
     """Drop a pending password that the BMC refused for good, once it is certain that the one in use still holds."""
     if access.credential.password == access.entry.get("pending"):
         return
     await sign_in(access.bmc, [access.credential], {})
-    secrets.write(name, {key: value for key, value in access.entry.items() if key not in ("pending", "tried")})
+    keep(node, secrets, {key: value for key, value in access.entry.items() if key not in ("pending", "tried")})
 
 
 async def _fresh_login(bmc: Bmc, user: str, password: str) -> Credential:

@@ -86,8 +86,9 @@ class Bmc:
     def _make_client(self, user: str | None, password: str | None) -> aio.AsyncRedfishClient:
         # A BMC that is not there is known by its connection, long before a slow answer's time is over.
         limit = aiohttp.ClientTimeout(total=self.timeout, sock_connect=min(10.0, self.timeout))
+        host = f"[{self.address}]" if self.address.count(":") > 1 and "[" not in self.address else self.address
         return aio.AsyncRedfishClient(
-            f"https://{self.address}", username=user, password=password, session=self.transport, timeout=limit
+            f"https://{host}", username=user, password=password, session=self.transport, timeout=limit
         )
 
     # Sessions
@@ -257,7 +258,7 @@ class Bmc:
         try:
             async with self._slots:
                 response = await getattr(self._client, method.lower())(path, **options)
-                renewable = self._signed_in and not isinstance(body, aiohttp.FormData)
+                renewable = self._signed_in and (body is None or isinstance(body, Mapping))  # a file is read once
                 if response.status == 401 and method not in READS and renewable:
                     # The session expired, so that nothing was done. The library renews it for reads only.
                     await self._client.login()

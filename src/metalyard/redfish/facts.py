@@ -7,7 +7,7 @@ a reader takes both as unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from metalyard.redfish.client import Bmc
@@ -21,9 +21,9 @@ _Reader = Callable[[Bmc, Layout], Awaitable[Any]]
 async def read_facts(bmc: Bmc, layout: Layout | None = None) -> Facts:
     """Read everything below, with the requests of one BMC bounded by its client.
 
-    Keys: serial, serials (by where it stands), vendor, model, sku, uuid, power_state, bios_version, bmc_version,
-    firmware (inventory Id to version), cpus, gpus, dimms, drives, nics, interfaces (MAC addresses), psus, parts
-    (kind, part, serial, model, firmware), gaps.
+    Keys: serial, serials (by where it stands), vendor, model, sku, uuid, power_state, health, bios_version,
+    bmc_version, bios (attributes in force; None where the BMC shows none), firmware (inventory Id to version), cpus,
+    gpus, dimms, drives, nics, interfaces (MAC addresses), psus, parts (kind, part, serial, model, firmware), gaps.
     """
     layout = layout or await read_layout(bmc)
     host = layout.host[1]
@@ -35,6 +35,7 @@ async def read_facts(bmc: Bmc, layout: Layout | None = None) -> Facts:
         "interfaces": _interfaces,
         "psus": _psus,
         "firmware": _firmware,
+        "bios": _bios,
     }
     read = dict(await bmc.each(readers, lambda name: readers[name](bmc, layout)))
     processors = read["processors"]
@@ -48,6 +49,7 @@ async def read_facts(bmc: Bmc, layout: Layout | None = None) -> Facts:
         "bios_version": text(host, "BiosVersion"),
         "bmc_version": text(layout.manager[1], "FirmwareVersion") if layout.manager else None,
         "health": health(host),
+        "bios": read["bios"],
         "firmware": read["firmware"],
         "cpus": processors["CPU"],
         "gpus": processors["GPU"],
@@ -201,6 +203,18 @@ async def _psus(bmc: Bmc, layout: Layout) -> list[Facts]:
 
 async def _firmware(bmc: Bmc, layout: Layout) -> dict[str, str | None]:
     return {name: version for name, (_, version) in (await read_inventory(bmc, layout)).items()}
+
+
+async def _bios(bmc: Bmc, layout: Layout) -> Facts | None:
+    """Plain values only, and no password, should a BMC ever show one."""
+    attributes = dig(await bmc.find(link(layout.host[1], "Bios")), "Attributes")
+    if not isinstance(attributes, Mapping):
+        return None
+    return {
+        name: value
+        for name, value in attributes.items()
+        if isinstance(value, (str, int)) and not re.search(r"(?i)passw|secret", name)
+    }
 
 
 async def read_inventory(bmc: Bmc, layout: Layout) -> dict[str, tuple[str, str | None]]:

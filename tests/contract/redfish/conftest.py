@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from recorded_bmc import TREES, RecordedBmc, extract
+from recorded_bmc import TREES, Recorded, RecordedBmc, extract
 
 from metalyard.redfish.client import Bmc
-
-
-@dataclass
-class Recorded:
-    """A recording and the client on it."""
-
-    name: str
-    double: RecordedBmc
-    bmc: Bmc
 
 
 @pytest.fixture(scope="session", params=TREES)

@@ -6,12 +6,15 @@ import json
 import os
 import tarfile
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
 
 import pytest
 from multidict import CIMultiDict
+
+from metalyard.redfish.client import Bmc
 
 TREES = ("nvidia_viking", "dell", "hpe", "lenovo", "nvidia_gh200")
 
@@ -78,3 +81,12 @@ class RecordedBmc:
         if file is None:
             return _Response(404, json.dumps({"error": {"code": "Base.1.0.ResourceMissingAtURI"}}).encode(), {})
         return _Response(200, file.read_bytes(), {"Content-Type": "application/json"})
+
+
+@dataclass
+class Recorded:
+    """A recording and the client on it."""
+
+    name: str
+    double: RecordedBmc
+    bmc: Bmc

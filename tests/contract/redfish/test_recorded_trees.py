@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Recorded
-from recorded_bmc import RecordedBmc
+from recorded_bmc import Recorded, RecordedBmc
 
 from metalyard.redfish.bios import drift, read_bios
 from metalyard.redfish.boot import mode_is_right, read_boot
@@ -113,9 +112,8 @@ async def test_nothing_is_asked_for_that_is_not_needed(recorded: Recorded) -> No
     assert {path for path, count in recorded.double.asked.items() if count > 1} <= {"/redfish/v1/"}
 
 
+@pytest.mark.parametrize("tree", ["nvidia_viking"], indirect=True)
 async def test_the_parts_of_a_dgx(recorded: Recorded) -> None:
-    if recorded.name != "nvidia_viking":
-        pytest.skip("only the DGX")
     facts = await read_facts(recorded.bmc)
     assert [gpu["serial"] for gpu in facts["gpus"]][:2] == ["1652923003067", "1652923004435"]
     assert {(gpu["pcie_type"], gpu["pcie_width"], gpu["firmware"]) for gpu in facts["gpus"]} == {
@@ -124,6 +122,8 @@ async def test_the_parts_of_a_dgx(recorded: Recorded) -> None:
     assert {dimm["size_mib"] for dimm in facts["dimms"]} == {65536}
     assert facts["firmware"]["HostBIOS_0"] == "01.01.03"
     assert facts["serials"]["system"] == "1662923610124"
+    assert facts["bios"]["BootOption1"] == "Network"
+    assert not any("Password" in name for name in facts["bios"])
     devices = await recorded.bmc.members("/redfish/v1/Chassis/DGX/PCIeDevices")
     assert len(devices) == len(set(devices)) > 75  # two pages
 

@@ -19,6 +19,7 @@ from metalyard.redfish.access import known_credentials, note_tries, sign_in
 from metalyard.redfish.accounts import ensure_own_password, new_password
 from metalyard.redfish.client import Bmc
 from metalyard.redfish.errors import BmcError, CredentialsError, UnreachableError
+from metalyard.secrets import SecretsError
 
 FACTORY = "factory-Pass-1"
 ACCOUNT = "/redfish/v1/AccountService/Accounts/1"
@@ -228,6 +229,22 @@ async def test_a_bmc_that_says_yes_and_keeps_the_old_one_is_found_out(plan: Site
     assert store.entries["bmc/gpu-1"]["pending"]
     await rotate(double, store, plan)
     assert_safe(double, store)
+
+
+async def test_a_store_that_can_not_be_written_leaves_the_bmc_alone(plan: SitePlan) -> None:
+    double, store = BmcDouble(), Store()
+
+    def full(name: str) -> None:
+        raise SecretsError("no space left")
+
+    store.event = full
+    node = plan.nodes[0]
+    credentials, entry = known_credentials(node, plan, store)
+    access = await sign_in(Bmc(node.name, node.bmc.address, double), credentials, entry)
+    with pytest.raises(BmcError, match="can't be written, and its BMC is left as it is: no space left"):
+        await ensure_own_password(access, node, plan, store, FACTORY)
+    assert double.password() == FACTORY
+    assert FACTORY not in repr(access)
 
 
 async def test_a_wrong_password_costs_one_try_per_credential(plan: SitePlan) -> None:

@@ -191,6 +191,12 @@ async def test_something_else_at_the_address(double: BmcDouble) -> None:
         await double.client().login("admin", "x")
 
 
+async def test_an_ipv6_address_needs_no_brackets(double: BmcDouble) -> None:
+    bmc = Bmc("gpu-1", "fd00::17", double)
+    await bmc.login("admin", "factory-Pass-1")
+    assert bmc._client._base_url.host == "fd00::17"
+
+
 # Reading
 
 

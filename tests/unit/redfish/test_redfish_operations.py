@@ -272,6 +272,57 @@ async def test_a_bmc_that_hangs_ends_at_the_stages_deadline(site: Doubles) -> No
     assert not found["gpu-2"].failed
 
 
+async def test_a_demanded_change_holds_firmware_back_and_check_mode_says_so(site: Doubles) -> None:
+    site.bmcs["gpu-1"].accounts["1"]["change"] = True
+    found = (await site.sweep(firmware, check=True))["gpu-1"]
+    assert found.changed
+    assert not found.failed
+    assert "can't be said yet" in found.message
+    found = (await site.sweep(firmware))["gpu-1"]
+    assert found.failed
+    assert "wants its password changed" in found.message
+
+
+@pytest.mark.parametrize("operation", [discover, configure, firmware])
+async def test_killed_at_any_step_the_next_run_ends_in_the_same_place(tmp_path: Path, operation: Any) -> None:
+    class Killed(BaseException):
+        pass
+
+    def fuse(site: Doubles, at: int) -> list[str]:
+        seen: list[str] = []
+
+        def event(name: str) -> None:
+            seen.append(name)
+            if len(seen) == at:
+                raise Killed
+
+        site.bmcs["gpu-1"].event = event
+        return seen
+
+    def fresh(number: int) -> Doubles:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        return Doubles(folder, 1)
+
+    whole = fresh(0)
+    events = fuse(whole, 0)
+    await whole.sweep(operation)
+    steps = len(events)
+    assert steps > 20
+    for step in range(1, steps + 1, 3):
+        site = fresh(step)
+        fuse(site, step)
+        with pytest.raises(Killed):
+            await site.sweep(operation)
+        fuse(site, 0)
+        site.bmcs["gpu-1"].sessions.clear()
+        result = (await site.sweep(operation))["gpu-1"]
+        assert not result.failed, f"killed at step {step}: {result.message}"
+        assert not (await site.sweep(operation))["gpu-1"].changed, f"killed at step {step}"
+        for path, document in whole.bmcs["gpu-1"].resources.items():
+            assert site.bmcs["gpu-1"].resources[path] == document, f"killed at step {step}"
+
+
 # configure
 
 

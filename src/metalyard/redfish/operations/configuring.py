@@ -137,7 +137,8 @@ async def _bios(context: Context, node: Node, bmc: Bmc, layout: Layout, done: _D
         done.pending = {**left.write, **left.waiting}
     elif not context.check:
         context.progress(node.name, "resetting the host to apply BIOS attributes")
-        await apply_bios(bmc, layout, desired)
+        # A little less than the stage has, so that what did not take is named.
+        await apply_bios(bmc, layout, desired, deadline=max(60.0, context.plan.bmc.deadline - 60.0))
 
 
 def _desired(context: Context, node: Node, bmc: Bmc, state: BiosState | None) -> dict[str, Value]:

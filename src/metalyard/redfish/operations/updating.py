@@ -47,7 +47,15 @@ async def firmware(context: Context, *, connections: Connections | None = None, 
         return
 
     async def work(node: Node, pool: Connections) -> HostResult:
-        async with at_bmc(context, node, pool, pace, changing=False) as access:
+        async with at_bmc(context, node, pool, pace, changing=context.check) as access:
+            if access.change_first is not None:
+                return HostResult(
+                    node.name,
+                    changed=True,
+                    message=f"{node.name}: the BMC shows no firmware before its factory password is changed; "
+                    "what would be updated can't be said yet",
+                    data={"components": []},
+                )
             bmc = access.bmc
             layout = await read_layout(bmc)
             was_off = await power_state(bmc, layout) == "Off"
