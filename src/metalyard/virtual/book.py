@@ -107,7 +107,7 @@ class Book:
     def firmware_live(self, node: str, component: str, version: str) -> None:
         """A component runs another version from now on."""
         self.memory.firmware.setdefault(node, {})[component] = version
-        self.write_model(self.plan.node(node), self.cables())
+        self.write_model(self.model(self.plan.node(node), self.cables()))
         self.save()
 
     def cables(self) -> list[fabric.PhysicalCable]:
@@ -138,22 +138,22 @@ class Book:
                 model = faultbook.apply_hardware(placed, model)
         return model
 
-    def write_model(self, node: Node, cables: list[fabric.PhysicalCable]) -> None:
+    def write_model(self, model: Hardware) -> None:
         """Bring the files that tools and BMC read to the machine as it is now."""
-        model = self.model(node, cables)
-        path = self.folder(node.name) / "hardware.json"
-        if not path.exists() or path.read_text() != model.model_dump_json(indent=1):
-            save(model, path)
-        models.write_sysfs(self.folder(node.name) / "sysfs-infiniband", models.sysfs_infiniband(model))
+        folder = self.folder(model.node)
+        path, adapters = folder / "hardware.json", folder / "sysfs-infiniband"
+        if path.exists() and adapters.exists() and path.read_text() == model.model_dump_json(indent=1):
+            return
+        # The model last: as long as it is the old one, an interrupted change is made again.
+        models.write_sysfs(adapters, models.sysfs_infiniband(model))
+        save(model, path)
 
     def write_models(self) -> None:
         """The same for every node; nothing is written before all of them are known to be right."""
         cables = self.cables()
         fabric.topology(self.plan, cables)
-        for node in self.plan.nodes:
-            self.model(node, cables)
-        for node in self.plan.nodes:
-            self.write_model(node, cables)
+        for model in [self.model(node, cables) for node in self.plan.nodes]:
+            self.write_model(model)
 
 
 def _read(path: Path) -> Memory:

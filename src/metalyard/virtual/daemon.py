@@ -1,4 +1,4 @@
-"""The rack's one process: all BMCs, the MAAS region, the package server, the clock, and the machines' power.
+"""The rack's one process: all BMCs, the MAAS region, the package server, and the machines' power.
 
 ``python -m metalyard.virtual.daemon --plan PLAN --home HOME``; :mod:`.rack` starts it and speaks to it through the
 socket ``HOME/daemon.sock``. It leaves the containers running when it ends: the next one takes them up.
@@ -31,7 +31,6 @@ from metalyard.virtual.hardware import Hardware, load
 from metalyard.virtual.maas.region import MaasRegion
 from metalyard.virtual.machine import Provisioner
 from metalyard.virtual.nodes import ContainerMachine, Place
-from metalyard.virtual.timeserver import TimeServer
 
 SOCKET = "daemon.sock"
 PROCESS = "daemon.pid"
@@ -64,9 +63,7 @@ class Rack:
         self.machines = {node.name: self._machine(node.name) for node in plan.nodes}
         self.fleet = BmcFleet([self._bmc(node.name) for node in plan.nodes])
         self.region = self._region()
-        self.clock = TimeServer()
         self.fabric = fabric_service(plan, home)
-        self.problems: list[str] = []
         self.stopping = asyncio.Event()
         self._changing = asyncio.Lock()
         self._runners: list[web.AppRunner] = []
@@ -139,17 +136,8 @@ class Rack:
                 self.fleet.inject(node.name, data)
         await self.region.start()
         await self._packages()
-        try:
-            await self.clock.start(self.gateway)
-        except OSError as error:
-            self.problem(f"no time server on {self.gateway}:123 ({error.strerror}): nodes will not be in step")
         self._watch = asyncio.create_task(self._exits(), name="container exits")
         await self._control()
-
-    def problem(self, text: str) -> None:
-        """Something that the rack does without."""
-        say(text)
-        self.problems.append(text)
 
     async def stop(self) -> None:
         """Close everything; containers stay."""
@@ -159,7 +147,6 @@ class Rack:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
-        self.clock.stop()
         for runner in reversed(self._runners):
             await runner.cleanup()
         await self.region.stop()
@@ -216,7 +203,6 @@ class Rack:
                 "scenario": self.book.memory.scenario,
                 "nodes": nodes,
                 "faults": faults,
-                "problems": self.problems,
                 "pid": os.getpid(),
             }
         )

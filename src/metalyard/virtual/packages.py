@@ -54,6 +54,7 @@ async def _fetch(pool: Path) -> None:
         "--interactive",
         "--network=host",
         f"--env=SIMULATOR={' '.join(SIMULATOR)}",
+        f"--env=OWNER={os.getuid()}:{os.getgid()}",
         f"--volume={pool}:/out",
         "--entrypoint=/bin/sh",
         image.IMAGE,

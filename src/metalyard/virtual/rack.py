@@ -77,14 +77,12 @@ async def _up(plan: SitePlan, home: Path, scenario: faultbook.Scenario, say: Cal
     mirror = urlsplit(plan.images.mirror) if plan.images.mirror else None
     # The daemon's servers listen on the bridge's address, which is there once a container is on the bridge.
     if await _status(home) is None:
-        say("emulators: starting BMCs, MAAS region, package server and clock")
+        say("emulators: starting BMCs, MAAS region, package server")
         await _start(plan, home)
+    await services.clock(plan, network.gateway(plan), say)
     if mirror is not None and mirror.hostname == network.gateway(plan):
         registry = services.RegistryService(plan, home, mirror.hostname, mirror.port or 443)
         await registry.up(authority, say)
-    found = await _status(home)
-    for problem in (found or {}).get("problems", []):
-        say(f"warning: {problem}")
     faults = ", ".join(f"{placed.node}: {placed.fault}" for placed in book.memory.faults) or "none"
     say(f"virtual rack '{plan.site}' is up: {len(plan.nodes)} machines; faults: {faults}")
     say(f"({time.monotonic() - started:.0f} s)")
@@ -204,7 +202,6 @@ async def _whole_status(plan: SitePlan, home: Path) -> dict[str, Any]:
         },
         "services": {name: state for name, state in sorted(containers.items()) if name not in names},
         "faults": (found or {}).get("faults", []),
-        "problems": (found or {}).get("problems", []),
     }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -17,7 +18,7 @@ import yaml
 
 from metalyard.files import write_atomically
 from metalyard.plan.model import HostEntry, SitePlan
-from metalyard.virtual import debs, fabric, host, image, nodes, packages
+from metalyard.virtual import debs, fabric, host, image, nodes, packages, timeserver
 from metalyard.virtual.bmc.tls import Authority
 from metalyard.virtual.machine import BootAction
 
@@ -144,6 +145,37 @@ class FabricService:
         await self.restart()
 
 
+async def clock(plan: SitePlan, address: str, say: Callable[[str], None]) -> None:
+    """The rack's time server on its own address; what runs as it should is left alone.
+
+    A machine that serves time to others already keeps its port: it answers the rack's nodes as well.
+    """
+    name = f"{plan.site}-clock"
+    program = Path(timeserver.__file__)
+    spec = _digest(program.read_text(), address, await _image_id())
+    if await _up_to_date(name, spec):
+        return
+    say(f"clock: starting on {address}")
+    await host.run_podman("rm", "--force", "--ignore", "-t", "0", name)
+    await host.run_podman(
+        "run",
+        "--detach",
+        f"--name={name}",
+        f"--label={nodes.RACK_LABEL}={plan.site}",
+        f"--label={SPEC_LABEL}={spec}",
+        "--network=host",
+        f"--volume={program}:/timeserver.py:ro",
+        image.IMAGE,
+        "python3",
+        "/timeserver.py",
+        address,
+    )
+    await asyncio.sleep(1)
+    if not await _up_to_date(name, spec):
+        said = await host.run_podman("logs", name, check=False)
+        say(f"warning: no time server: {(said.stderr or said.stdout).strip() or 'it ended at once'}")
+
+
 REGISTRY_CONFIGURATION: dict[str, Any] = {
     "version": 0.1,
     "log": {"level": "warn"},
@@ -206,6 +238,8 @@ class RegistryService:
                 f"--label={SPEC_LABEL}={spec}",
                 "--network=host",
                 "--log-driver=none",
+                # What it writes belongs to who runs the rack.
+                f"--user={os.getuid()}:{os.getgid()}",
                 f"--volume={self.folder}:/registry",
                 image.IMAGE,
                 "/registry/root/usr/bin/docker-registry",

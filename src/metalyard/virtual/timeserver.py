@@ -1,9 +1,15 @@
-"""A time server for the rack (NTP version 4, RFC 5905): nodes and BMCs measure their clocks against this machine's."""
+"""A time server for the rack (NTP version 4, RFC 5905): nodes and BMCs measure their clocks against this machine's.
+
+``python3 timeserver.py ADDRESS [PORT]`` serves until it is told to stop. It runs in a container of the node image, as
+root, since its port is a privileged one: the standard library alone, Python 3.8.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import struct
+import sys
 import time
 from typing import cast
 
@@ -11,6 +17,7 @@ NTP_EPOCH = 2208988800
 """Seconds from 1900, where NTP counts from, to 1970."""
 
 PACKET = struct.Struct("!BBbbII4sQQQQ")
+PORT = 123
 STRATUM = 8
 """Far enough down that any real server is preferred."""
 
@@ -41,7 +48,7 @@ class TimeServer(asyncio.DatagramProtocol):
     def __init__(self) -> None:
         self._transport: asyncio.DatagramTransport | None = None
 
-    async def start(self, host: str, port: int = 123) -> int:
+    async def start(self, host: str, port: int = PORT) -> int:
         """Open the port (0: a free one); returns it. ``OSError`` where it can't be had."""
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
@@ -63,3 +70,32 @@ class TimeServer(asyncio.DatagramProtocol):
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+
+
+async def serve(host: str, port: int) -> None:
+    """Answer until SIGTERM or SIGINT."""
+    server = TimeServer()
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await server.start(host, port)
+    await stopped.wait()
+    server.stop()
+
+
+def main() -> int:
+    """Command line."""
+    if len(sys.argv) not in (2, 3):
+        sys.stderr.write("usage: timeserver.py ADDRESS [PORT]\n")
+        return 2
+    try:
+        asyncio.run(serve(sys.argv[1], int(sys.argv[2]) if len(sys.argv) == 3 else PORT))
+    except OSError as error:
+        sys.stderr.write(f"timeserver: {sys.argv[1]}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs in a container of the node image: downloads packages and what they depend on beyond the image into /out.
-# Arguments: package names. Environment: SIMULATOR names what is taken from the next release where this one is too old.
+# Arguments: package names. Environment: SIMULATOR names what is taken from the next release where this one is too old,
+# OWNER (uid:gid) is who the files are to belong to.
 set -eu
 archive=/usr/share/metalyard-virtual/archive
 lists=/var/lib/apt/lists
@@ -36,3 +37,4 @@ else
   apt-get $options install --yes --download-only ${SIMULATOR:-}
 fi
 rm -rf /out/partial /out/lock
+chown -R "${OWNER:-0:0}" /out
