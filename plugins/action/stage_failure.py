@@ -8,6 +8,15 @@ from ansible_collections.metalyard.fleet.plugins.plugin_utils.package import met
 from ansible_collections.metalyard.fleet.plugins.plugin_utils.sweep import FleetAction
 
 
+def _said(failure):
+    """What the task said went wrong; of a loop, what its first failed item said."""
+    for item in failure.get("results") or []:
+        if isinstance(item, dict) and item.get("failed"):
+            return _said(item)
+    said = failure.get("msg") or failure.get("stderr") or failure.get("exception") or "failed without a message"
+    return " ".join(str(said).split())[:2000]
+
+
 class ActionModule(FleetAction):
     """Adapter of metalyard.runs.stages.fail_stage."""
 
@@ -24,7 +33,7 @@ class ActionModule(FleetAction):
         plan = self.plan(task_vars)
         host = task_vars["inventory_hostname"]
         failure = arguments["result"]
-        message = failure.get("msg") or failure.get("message") or "failed without a message"
+        message = _said(failure)
         if not str(message).startswith(host):
             message = f"{host}: task '{arguments['task']}': {message}"
         next_step = failure.get("next_step") or (

@@ -45,6 +45,8 @@ class InventoryModule(BaseInventoryPlugin):
     """Translates the derived inventory into Ansible's."""
 
     NAME = "metalyard.fleet.site"
+    # The operator's own plan, like any YAML inventory: its variables may be templates.
+    trusted_by_default = True
 
     def verify_file(self, path):
         """Whether the file can be a site plan, by its name."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import yaml
 from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner
 
@@ -126,7 +127,7 @@ class Player:
         """Play to the end, or until SIGINT or SIGTERM; a second one of them ends it at once."""
         config = RunnerConfig(
             private_data_dir=str(self.folder),
-            playbook=playbooks[0],
+            playbook=self._together(playbooks),
             inventory=str(inventory.absolute()),
             limit=limit,
             ident=IDENT,
@@ -138,7 +139,7 @@ class Player:
         config.prepare()
         config.pexpect_timeout = 2
         own = {key: value for key, value in config.env.items() if os.environ.get(key) != value or key in SHOWN}
-        command = [*config.command, *playbooks[1:]]
+        command = list(config.command)
         variables = self.folder / VARIABLES
         remove = []
         if extra_vars:
@@ -168,6 +169,15 @@ class Player:
         self.played.stopped = self._requests[0] if self._requests else None
         self.played.tail = self._output()
         return self.played
+
+    def _together(self, playbooks: Sequence[str]) -> str:
+        """One playbook that imports them all: of several, ansible-playbook plays none after a host's first failure."""
+        if len(playbooks) == 1:
+            return playbooks[0]
+        text = yaml.safe_dump([{"import_playbook": name} for name in playbooks], explicit_start=True)
+        target = self.folder / "playbook.yml"
+        write_atomically(target, text.encode())
+        return str(target)
 
     def _output(self) -> str:
         """The end of what Ansible printed."""
