@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import hashlib
 import os
 import shutil
@@ -32,6 +33,7 @@ SUITE = "bookworm"
 LABEL = "org.metalyard.recipe"
 BASE_VARIABLE = "METALYARD_NODE_BASE_IMAGE"
 RECIPE = Path(__file__).with_name("node")
+LOCK = Path(tempfile.gettempdir()) / f"metalyard-image-{os.geteuid()}.lock"
 BUILD_DEADLINE = 1800.0
 """Seconds; a slow archive needs minutes."""
 
@@ -170,6 +172,13 @@ async def build(
         profile or packaged(Profile, "profiles", DEFAULT_PROFILE),
         baseline or packaged(Baseline, "baselines", DEFAULT_BASELINE),
     )
+    with LOCK.open("w") as stream:
+        # Two builds at once would each do all of the work.
+        await asyncio.to_thread(fcntl.flock, stream, fcntl.LOCK_EX)
+        return await _build(progress, base, package, force)
+
+
+async def _build(progress: Callable[[str], None], base: str | None, package: debs.Package, force: bool) -> bool:
     wanted = digest(base, package)
     if not force and await label(IMAGE) == wanted:
         progress(f"node image: {IMAGE} is up to date")

@@ -145,14 +145,17 @@ class FabricService:
         await self.restart()
 
 
+CLOCK = Path(timeserver.__file__)
+CLOCK_TEXT = CLOCK.read_text(encoding="utf-8")
+
+
 async def clock(plan: SitePlan, address: str, say: Callable[[str], None]) -> None:
     """The rack's time server on its own address; what runs as it should is left alone.
 
     A machine that serves time to others already keeps its port: it answers the rack's nodes as well.
     """
     name = f"{plan.site}-clock"
-    program = Path(timeserver.__file__)
-    spec = _digest(program.read_text(), address, await _image_id())
+    spec = _digest(CLOCK_TEXT, address, await _image_id())
     if await _up_to_date(name, spec):
         return
     say(f"clock: starting on {address}")
@@ -164,7 +167,7 @@ async def clock(plan: SitePlan, address: str, say: Callable[[str], None]) -> Non
         f"--label={nodes.RACK_LABEL}={plan.site}",
         f"--label={SPEC_LABEL}={spec}",
         "--network=host",
-        f"--volume={program}:/timeserver.py:ro",
+        f"--volume={CLOCK}:/timeserver.py:ro",
         image.IMAGE,
         "python3",
         "/timeserver.py",

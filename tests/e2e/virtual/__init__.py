@@ -1,0 +1,1 @@
+"""The virtual rack by itself, without a bring-up around it."""
