@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import sys
@@ -44,6 +45,15 @@ def say(text: str) -> None:
     print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}", flush=True)
 
 
+def made_of(plan: SitePlan) -> str:
+    """Digest of the plan and of the emulators' own files: what a running process was started with."""
+    total = hashlib.sha256(plan.model_dump_json().encode())
+    for path in sorted(Path(__file__).parent.rglob("*")):
+        if path.suffix in (".py", ".yml"):
+            total.update(path.read_bytes())
+    return total.hexdigest()
+
+
 def start_time(pid: int) -> str:
     """When a process started, as the kernel counts: a number that is used again has another one. Empty: no process."""
     try:
@@ -59,6 +69,7 @@ class Rack:
         self.plan = plan
         self.home = home
         self.book = Book.open(plan, home)
+        self.made_of = made_of(plan)
         self.gateway = network.gateway(plan)
         self.machines = {node.name: self._machine(node.name) for node in plan.nodes}
         self.fleet = BmcFleet([self._bmc(node.name) for node in plan.nodes])
@@ -204,6 +215,7 @@ class Rack:
                 "nodes": nodes,
                 "faults": faults,
                 "pid": os.getpid(),
+                "made_of": self.made_of,
             }
         )
 

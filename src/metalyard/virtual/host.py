@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +132,6 @@ async def run(
     deadline: float = 120.0,
     check: bool = True,
     stdin: bytes | None = None,
-    env: Mapping[str, str] | None = None,
 ) -> Finished:
     """Run a command with a deadline in seconds; raises :class:`CommandError` unless ``check`` is off."""
     process = await asyncio.create_subprocess_exec(
@@ -140,7 +139,6 @@ async def run(
         stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=None if env is None else {**os.environ, **env},
     )
     name = " ".join(argv[:6])
     try:

@@ -60,7 +60,12 @@ async def _up(plan: SitePlan, home: Path, scenario: faultbook.Scenario, say: Cal
     await packages.build(home / "apt", profile, [baseline], key=home / "secrets" / "apt-signing-key.asc", progress=say)
     authority = _credentials(plan, home)
     _firmware(plan, home)
-    if await _status(home) is None:
+    running = await _status(home)
+    if running is not None and running.get("made_of") != daemon.made_of(plan):
+        say("emulators: plan or program have changed, starting them anew; machines stay as they are")
+        await _end_process(home)
+        running = None
+    if running is None:
         book = Book.begin(plan, home, scenario)
     else:
         book = Book.open(plan, home)

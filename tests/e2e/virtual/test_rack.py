@@ -1,4 +1,4 @@
-"""The virtual rack, for real: one machine from power-on over cloud-init to SSH, the fabric, faults, and nothing left."""
+"""The virtual rack, for real: a machine from power-on over cloud-init to SSH, the fabric, faults, and nothing left."""
 
 from __future__ import annotations
 
