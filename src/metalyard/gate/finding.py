@@ -51,6 +51,10 @@ class Finding:
         return asdict(self)
 
 
+TELLING = {"xid": 0, "gpu": 1, "bmc": 3}
+"""Which of several findings an operator reads first: an Xid is nearer to the cause than what a BMC makes of it."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Pass, watch, fail or unknown for one node, with every finding it rests on."""
@@ -70,6 +74,11 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[Finding, ...]:
-        """The findings that speak against the node, worst first."""
+        """The findings that speak against the node: worst first, and of those the nearest to the cause."""
         order = {Outcome.FAIL: 0, Outcome.UNKNOWN: 1, Outcome.WATCH: 2}
-        return tuple(sorted((f for f in self.findings if f.outcome in order), key=lambda f: order[f.outcome]))
+
+        def telling(finding: Finding) -> tuple[int, int]:
+            subsystem = finding.check.split(".")[0]
+            return order[finding.outcome], TELLING.get(subsystem, 2)
+
+        return tuple(sorted((f for f in self.findings if f.outcome in order), key=telling))

@@ -81,7 +81,7 @@ def _role_variables(plan: SitePlan, baseline: Baseline) -> dict[str, Any]:
         "dcgm_package_versions": versions,
         "container_toolkit_package_versions": versions,
         "container_runtime_mirrors": [{"registry": name, **entry} for name in registries] if mirror else [],
-        "container_images_references": list(plan.images.preload),
+        "container_images_preload": list(plan.images.preload),
     }
 
 
