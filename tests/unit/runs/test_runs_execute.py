@@ -27,17 +27,24 @@ def state(plan):
     return plan.state_dir
 
 
-def start(state, **variables):
-    """The same in a process of its own, once its nodes are at work."""
-    words = [f"{name}={value}" for name, value in variables.items()]
-    process = subprocess.Popen(
-        [sys.executable, playing.__file__, str(state), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert wait_until(lambda: len(running(f"sleep {variables['nap']}")) >= 3), process.communicate()
-    return process
+@pytest.fixture
+def start(state):
+    """Begins a run in a process of its own, and returns once its nodes are at work."""
+    started = []
+
+    def begin(**variables):
+        words = [f"{name}={value}" for name, value in variables.items()]
+        command = [sys.executable, playing.__file__, str(state), *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        started.append(process)
+        assert wait_until(lambda: len(running(f"sleep {variables['nap']}")) >= 3, 60), "its nodes are not at work"
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 def test_nodes_that_pass_and_a_run_that_says_so(plan, state, monkeypatch):
@@ -129,9 +136,9 @@ def test_a_display_that_fails_does_not_end_the_run(plan, state):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_ends_in_order_and_is_resumed(plan, state, sign):
+def test_interrupted_it_ends_in_order_and_is_resumed(plan, state, start, sign):
     nap = f"6{sign:02}.25"
-    process = start(state, nap=nap)
+    process = start(nap=nap)
     process.send_signal(sign)
     said, _ = process.communicate(timeout=40)
     assert process.returncode == 130, said
@@ -152,8 +159,8 @@ def test_interrupted_it_ends_in_order_and_is_resumed(plan, state, sign):
     hold_true(plan)
 
 
-def test_kill_9_leaves_no_process_and_the_same_command_finishes(plan, state):
-    process = start(state, nap="77.125")
+def test_kill_9_leaves_no_process_and_the_same_command_finishes(plan, state, start):
+    process = start(nap="77.125")
     assert list(state.rglob("extra_vars.json"))
     process.kill()
     process.wait(10)
@@ -171,9 +178,9 @@ def test_kill_9_leaves_no_process_and_the_same_command_finishes(plan, state):
     hold_true(plan)
 
 
-def test_a_killed_supervisor_leaves_no_process_either(plan, state):
-    process = start(state, nap="78.125")
-    (supervisor,) = [pid for pid, line in running("tether.py").items() if str(process.pid) in line]
+def test_a_killed_supervisor_leaves_no_process_either(plan, state, start):
+    process = start(nap="78.125")
+    (supervisor,) = [pid for pid, line in running("tether.py").items() if f" {process.pid} /proc/" in line]
     os.kill(supervisor, signal.SIGKILL)
     said, _ = process.communicate(timeout=40)
     assert process.returncode == 1, said
