@@ -23,6 +23,10 @@ from metalyard.virtual.machine import BootAction
 
 ANONYMOUS = User("AnonymousUser", "", False)
 ADMIN = "admin"
+BOOTED = frozenset(
+    {Status.COMMISSIONING, Status.DEPLOYING, Status.TESTING, Status.DISK_ERASING, Status.ENTERING_RESCUE_MODE}
+)
+"""Statuses in which a machine runs something for the region."""
 
 
 class MaasRegion:
@@ -83,6 +87,8 @@ class MaasRegion:
         await site.start()
         self.port = self._runner.addresses[0][1]
         for machine in self.state.machines.values():
+            if Status(machine.status) in BOOTED:
+                machine.pending = "cycle"  # what the machine was booted for ended with the process that played it
             if machine.pending:
                 self._core.spawn(lifecycle.power_later(self._core, machine))
         self._core.spawn(self._watch())
