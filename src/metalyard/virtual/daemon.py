@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import hashlib
 import os
 import signal
@@ -79,7 +78,6 @@ class Rack:
         self._changing = asyncio.Lock()
         self._runners: list[web.AppRunner] = []
         self._injected: dict[tuple[str, str], list[str]] = {}
-        self._watch: asyncio.Task[None] | None = None
 
     def _machine(self, name: str) -> ContainerMachine:
         node = self.plan.node(name)
@@ -147,17 +145,12 @@ class Rack:
                 self.fleet.inject(node.name, data)
         await self.region.start()
         await self._packages()
-        self._watch = asyncio.create_task(self._exits(), name="container exits")
         await self._control()
 
     async def stop(self) -> None:
         """Close everything; containers stay."""
         for machine in self.machines.values():
             await machine.detach()
-        if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
         for runner in reversed(self._runners):
             await runner.cleanup()
         await self.region.stop()
@@ -170,17 +163,6 @@ class Rack:
         await runner.setup()
         self._runners.append(runner)
         await web.TCPSite(runner, self.gateway, APT_PORT).start()
-
-    async def _exits(self) -> None:
-        """Tell machines of containers that ended by themselves; podman's stream is taken up again when it breaks."""
-        while True:
-            try:
-                async for name, status in network.exits(self.plan):
-                    if name in self.machines:
-                        await self.machines[name].exited(status)
-            except Exception as error:  # reboots stop working without it: it must not end
-                say(f"watching containers: {error}")
-            await asyncio.sleep(1)
 
     # The control socket
 

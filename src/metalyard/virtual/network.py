@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ipaddress
 import json
-from collections.abc import AsyncIterator
 
 from metalyard.plan.model import SitePlan
 from metalyard.virtual import host
-from metalyard.virtual.nodes import NETWORK, NODE_LABEL, RACK_LABEL
+from metalyard.virtual.nodes import NETWORK, RACK_LABEL
 
 
 class NetworkError(Exception):
@@ -61,34 +58,3 @@ async def remove_all(plan: SitePlan) -> list[str]:
         await host.run_podman("rm", "--force", "--ignore", "-t", "0", name)
     await host.run_podman("network", "rm", "--force", NETWORK, check=False)
     return names
-
-
-async def exits(plan: SitePlan) -> AsyncIterator[tuple[str, int]]:
-    """Node and exit status of each of the rack's containers that ends, from now on, for ever."""
-    process = await asyncio.create_subprocess_exec(
-        *host.podman(
-            "events",
-            "--stream",
-            "--since=0s",
-            "--filter=event=died",
-            f"--filter=label={RACK_LABEL}={plan.site}",
-            "--format=json",
-        ),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        if process.stdout is None:
-            return
-        async for line in process.stdout:
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                node = (event.get("Attributes") or {}).get(NODE_LABEL) or event.get("Name")
-                if node:
-                    yield str(node), int(event.get("ContainerExitCode") or 0)
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            await process.wait()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -116,6 +117,8 @@ class ContainerMachine:
         self._state: PowerState = "Off"
         self._switch = asyncio.Lock()
         self._boot: asyncio.Task[None] | None = None
+        self._end: asyncio.Task[None] | None = None
+        self._init: int | None = None
         self.last_boot = ""
         """What the machine did at its last power on, for people."""
 
@@ -131,6 +134,8 @@ class ContainerMachine:
     async def recover(self) -> None:
         """Take up the container that a former daemon left: a machine that runs is on."""
         self._state = "On" if await self._running() else "Off"
+        if self._state == "On":
+            await self._watch()
 
     async def power_on(self, boot: BootSource) -> None:
         """Switch on and boot in the background; nothing when it is on."""
@@ -147,6 +152,7 @@ class ContainerMachine:
             if self._state == "Off":
                 return
             self._state = "PoweringOff"
+            self._unwatch()
             await self._end_boot()
             with contextlib.suppress(host.CommandError):
                 if graceful:
@@ -159,10 +165,49 @@ class ContainerMachine:
                 await asyncio.sleep(0.1)
             self._state = "Off"
 
+    async def _watch(self) -> None:
+        """Hear of the end of the container's init, by a descriptor of its process."""
+        self._unwatch()
+        found = await host.run_podman("inspect", "--format={{.State.Pid}}", self.node, check=False)
+        try:
+            self._init = os.pidfd_open(int(found.stdout.strip() or 0))
+        except (OSError, ValueError):
+            # It has ended already.
+            self._end = asyncio.create_task(self._ended(), name=f"end of {self.node}")
+            return
+        asyncio.get_running_loop().add_reader(self._init, self._heard)
+
+    def _heard(self) -> None:
+        self._unwatch()
+        self._end = asyncio.create_task(self._ended(), name=f"end of {self.node}")
+
+    def _unwatch(self) -> None:
+        if self._init is not None:
+            asyncio.get_running_loop().remove_reader(self._init)
+            os.close(self._init)
+            self._init = None
+
+    async def _ended(self) -> None:
+        """The init is gone: once podman has noticed, act on its exit status."""
+        for _ in range(100):
+            found = await host.run_podman(
+                "inspect", "--format={{.State.Running}} {{.State.ExitCode}}", self.node, check=False
+            )
+            running, _, status = found.stdout.strip().partition(" ")
+            if running == "false":
+                await self.exited(int(status or 0))
+                return
+            if not running:
+                return
+            await asyncio.sleep(0.1)
+
     async def exited(self, status: int) -> None:
         """The container ended by itself: a reboot starts it again, a shutdown is a machine that is off."""
         async with self._switch:
-            if self._state != "On" or (self._boot is not None and not self._boot.done()) or await self._running():
+            if self._state != "On" or await self._running():
+                return
+            if self._boot is not None and not self._boot.done():
+                # A deployment that is under way finds out by itself, and tells the region.
                 return
             if status == REBOOTED:
                 self._boot = asyncio.create_task(self._run_boot(BootSource("Hdd")), name=f"reboot {self.node}")
@@ -172,7 +217,12 @@ class ContainerMachine:
 
     async def detach(self) -> None:
         """End the machine's own tasks and leave the container as it is."""
+        self._unwatch()
         await self._end_boot()
+        if self._end is not None and not self._end.done():
+            self._end.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._end
 
     async def _end_boot(self) -> None:
         task, self._boot = self._boot, None
@@ -216,6 +266,7 @@ class ContainerMachine:
             await self.remove()
             await host.run_podman(*container_arguments(self.place, _with_prefix(address, self.place.address)))
             await host.run_podman("start", self.node)
+        await self._watch()
         await self._settle()
 
     async def _settle(self) -> None:
@@ -234,6 +285,7 @@ class ContainerMachine:
             self._say(f"{self.node}: no bootable device: nothing has been deployed")
             return
         await host.run_podman("start", self.node)
+        await self._watch()
 
     async def exists(self) -> bool:
         """Whether something has been deployed on the machine's disk."""

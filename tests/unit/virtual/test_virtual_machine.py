@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import struct
 import time
 from pathlib import Path
@@ -29,6 +30,8 @@ class Podman:
         self.cloud_init = "status: done\n"
         self.delay = 0.0
         self.fail = ""
+        self.pid = os.getpid()
+        self.exit_code = 0
 
     async def __call__(self, *words: str, deadline: float = 1, check: bool = True, stdin: bytes | None = None):
         self.calls.append(words)
@@ -47,8 +50,11 @@ class Podman:
             self.containers.pop(name, None)
         elif verb == "container":
             status = 0 if name in self.containers else 1
+        elif verb == "inspect" and "Pid" in words[1]:
+            out = str(self.pid if self.containers.get(name) else 0)
         elif verb == "inspect":
             out = str(self.containers.get(name, "")).lower()
+            out += f" {self.exit_code}" if "ExitCode" in words[1] else ""
         elif verb == "exec" and "cloud-init" in words[-1]:
             await asyncio.sleep(self.delay)
             out = self.cloud_init
@@ -220,12 +226,31 @@ async def test_a_reboot_from_inside_comes_back_and_a_shutdown_stays_off(tmp_path
     assert made.power_state == "Off"
 
 
+@pytest.mark.parametrize(("code", "state"), [(nodes.REBOOTED, "On"), (130, "Off")])
+async def test_the_end_of_a_containers_init_is_heard(tmp_path, podman, code, state):
+    made = machine(tmp_path, Region(DEPLOY))
+    init = await asyncio.create_subprocess_exec("sleep", "60")
+    podman.pid = init.pid
+    await made.power_on(PXE)
+    await settled(made)
+    podman.containers["gpu-1"], podman.exit_code, podman.pid = False, code, os.getpid()
+    init.kill()
+    await init.wait()
+    for _ in range(100):
+        if made.power_state == state and podman.containers["gpu-1"] == (state == "On"):
+            break
+        await asyncio.sleep(0.05)
+    assert (made.power_state, podman.containers["gpu-1"]) == (state, state == "On")
+    await made.detach()
+
+
 async def test_a_new_daemon_takes_up_machines_that_run(tmp_path, podman):
     podman.containers["gpu-1"] = True
     made = machine(tmp_path, Region())
     assert made.power_state == "Off"
     await made.recover()
     assert made.power_state == "On"
+    await made.detach()
 
 
 def test_the_reason_of_a_failure_is_one_line():
