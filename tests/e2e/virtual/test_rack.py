@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import time
 from typing import Any
@@ -56,7 +57,7 @@ def shell() -> Shell:
 
 
 @pytest.fixture(scope="module")
-async def node(site: Site, tmp_path_factory) -> dict[str, HostResult]:
+def node(site: Site, tmp_path_factory) -> dict[str, HostResult]:
     """One machine taken through discovery, configuration and deployment; results by operation."""
     plan = load_plan(PLAN)
     store = FileSecretStore(tmp_path_factory.mktemp("secrets"))
@@ -68,9 +69,8 @@ async def node(site: Site, tmp_path_factory) -> dict[str, HostResult]:
     )
     for operation, options in steps:
         reported: list[HostResult] = []
-        await operation(
-            Context(plan=plan, nodes=[plan.node(NODE)], secrets=store, report=reported.append, options=options)
-        )
+        context = Context(plan=plan, nodes=[plan.node(NODE)], secrets=store, report=reported.append, options=options)
+        asyncio.run(operation(context))
         assert len(reported) == 1
         assert not reported[0].failed, reported[0].message
         results[operation.__name__] = reported[0]
