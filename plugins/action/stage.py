@@ -33,9 +33,12 @@ class ActionModule(FleetAction):
         if arguments["state"] == "passed":
             folder = self.folder(plan, task_vars)
             run = self.run_id(task_vars)
+            changed = {}
             for sweep in arguments["results"]:
-                stages.record_results(plan, run, stage, [folder.read(sweep, host) for host in hosts], check=check)
-            stages.close_stage(plan, stage, run, hosts, check=check)
+                outcomes = [folder.read(sweep, host) for host in hosts]
+                stages.record_results(plan, run, stage, outcomes, check=check)
+                changed.update({outcome.host: outcome.changed for outcome in outcomes})
+            stages.close_stage(plan, stage, run, hosts, check=check, changed=changed)
             result["msg"] = f"stage {stage}: {len(hosts)} nodes passed"
             return result
         known = (task_vars.get("ansible_facts") or {}).get("metalyard_stage") or {}

@@ -67,6 +67,9 @@ class SweepAction(FleetAction):
         """Options of the operation from the task's arguments; more where a subclass knows more."""
         return arguments
 
+    def after(self, plan, outcomes):
+        """What the controller does once all hosts are through; nothing, where a subclass knows nothing."""
+
     def run(self, tmp=None, task_vars=None):
         """Sweep, leave each host's result in the run's folder, and say in a line how it went."""
         result = super().run(tmp, task_vars)
@@ -101,6 +104,8 @@ class SweepAction(FleetAction):
             for host in hosts:
                 if host not in outcomes:
                     report(sweep.HostResult(host, failed=True, message=error.message, next_step=error.next_step))
+        if not self._task.check_mode:
+            self.after(plan, outcomes)
         bad = sum(1 for outcome in outcomes.values() if outcome.failed or outcome.unreachable)
         result.update(changed=False, msg=f"{len(hosts)} nodes swept, {bad} with trouble", swept=len(hosts), trouble=bad)
         return result

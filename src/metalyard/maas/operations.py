@@ -84,8 +84,9 @@ async def _verification(site: Site) -> str | None:
 async def admit(context: Context) -> None:
     """Tell MAAS the gate's word on every node: tags, and broken with the reason.
 
-    Options: ``verdicts``: ``{node: {"outcome": …, "reasons": [text, …]}}``; pass and watch are admitted, everything
-    else, and a node without a verdict, is not. In shadow mode nothing is changed.
+    Options: ``verdicts``: ``{node: {"outcome": …, "reasons": [text, …]}}``; pass and watch are admitted, fail is set
+    aside. Anything else, and a node without a verdict, is in doubt: it loses the tag of service and is not marked
+    broken, since it is proven again by the next run. In shadow mode nothing is changed.
     Data of each result: ``system_id``, ``status_name``, ``admitted``.
     """
     await with_site(context, _admit)
@@ -113,12 +114,14 @@ async def _admit(site: Site) -> None:
             return _result(node, machine, changes, said, admitted=admitted)
         if admitted:
             machine = await _welcome(site, node, machine, changes)
-        for tag, on in ((IN_SERVICE, admitted), (QUARANTINED, not admitted)):
+        refused = outcome == "fail"
+        for tag, on in ((IN_SERVICE, admitted), (QUARANTINED, refused)):
             await _tag(site, machine, tag, on, changes)
-        if not admitted:
+        if refused:
             reasons = [str(reason) for reason in verdict.get("reasons", [])] or [f"the verdict is {outcome}"]
             machine = await _set_aside(site, node, machine, "; ".join(reasons), changes)
-        said = f"{node.name}: {'in service' if admitted else 'set aside'} in MAAS as {machine.system_id}"
+        word = "in service" if admitted else "set aside" if refused else "not in service"
+        said = f"{node.name}: {word} in MAAS as {machine.system_id}"
         return _result(node, machine, changes, said, admitted=admitted)
 
     await site.sweep(work, MARGIN_SECONDS)

@@ -89,7 +89,8 @@ def _table() -> tuple[Transition, ...]:
         source = MAIN_LINE[MAIN_LINE.index(target) - 1]
         actor = Actor.GATE if target is State.IN_SERVICE else Actor.STAGE
         rows.append(Transition(source, target, actor, f"stage {stage} passed"))
-    rows.append(Transition(State.PLANNED, State.QUARANTINED, Actor.STAGE, "the machine is not the planned one"))
+    for source in MAIN_LINE:
+        rows.append(Transition(source, State.QUARANTINED, Actor.STAGE, "the machine is not the planned one"))
     rows.append(Transition(State.QUARANTINED, State.DISCOVERED, Actor.STAGE, "it is the planned machine after all"))
     for source in (State.PROVING, State.IN_SERVICE):
         rows.append(Transition(source, State.QUARANTINED, Actor.GATE, "the gate's verdict is fail"))

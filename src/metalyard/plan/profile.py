@@ -5,9 +5,23 @@ Data, one YAML file each; the package brings some, a site may add its own folder
 
 from __future__ import annotations
 
-from pydantic import Field
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from metalyard.plan.model import Strict
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return value
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class GpuProfile(Strict):
@@ -37,7 +51,7 @@ class CpuProfile(Strict):
     """Processors of the host."""
 
     sockets: int = Field(ge=0)
-    model: str = Field("", description="regular expression")
+    model: Pattern = Field("", description="regular expression")
 
 
 class MemoryProfile(Strict):
@@ -58,7 +72,7 @@ class Profile(Strict):
 
     name: str
     vendor: str = Field(description="as the BMC's service root or system reports it")
-    model: str = Field(description="regular expression on the system's model")
+    model: Pattern = Field(description="regular expression on the system's model")
     gpu: GpuProfile
     hca: HcaProfile
     cpu: CpuProfile
@@ -72,7 +86,7 @@ class FirmwareTarget(Strict):
     """The version one firmware component must have, and what brings it there."""
 
     component: str = Field(description="name of the component; see Baseline.firmware")
-    match: str = Field(description="regular expression on the FirmwareInventory member's Id")
+    match: Pattern = Field(description="regular expression on the FirmwareInventory member's Id")
     version: str
     image: str | None = Field(None, description="file name below the site's firmware folder, or an http(s) URL")
     activation: str = Field("none", description="none, bmc_reset, system_reset, power_cycle or ac_cycle")

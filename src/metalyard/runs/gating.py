@@ -69,17 +69,16 @@ def judge(plan: SitePlan, run: str, documents: Mapping[str, str | None], *, chec
     baseline = load_baseline(plan)
     shared = folder.path / FABRIC
     fabric = shared.read_bytes() if shared.exists() else None
-    results = []
+    given_verdicts: list[Verdict] = []
+    kept: dict[str, dict[str, bytes]] = {}
     for host, text in documents.items():
         node = plan.node(host)
         given = {"os": _decoded(text), "bmc": _bmc(folder, host), "fabric": fabric}
         verdict = judge_node(node, load_profile(plan, node.profile), baseline, given, cables, checks)
-        for kind, data in given.items():
-            if data is not None and kind in verdict.evidence:
-                admissions.keep_evidence(plan, run, host, kind, verdict.evidence[kind], data, check)
-        admissions.record_verdict(plan, run, verdict, check)
-        results.append(_told(verdict))
-    return results
+        kept[host] = {kind: data for kind, data in given.items() if data is not None}
+        given_verdicts.append(verdict)
+    admissions.record_verdicts(plan, run, given_verdicts, kept, check)
+    return [_told(verdict) for verdict in given_verdicts]
 
 
 def _decoded(text: str | None) -> bytes | None:

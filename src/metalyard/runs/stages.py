@@ -101,11 +101,11 @@ def _aside(stage: Stage, here: Standing) -> Decision | None:
             return None
         step = here.next_step or "Put right what the reason names."
         if here.actor is not Actor.STAGE:
-            step += f" Then `metalyard release {node}`, and run the same command again."
+            step += f" Then `metalyard release {node} --reason …`, and run the same command again."
         return Decision("skip", f"{node} is quarantined since {since}{why}", step)
     if state is State.IN_REPAIR:
         return Decision(
-            "skip", f"{node} is in repair since {since}{why}", f"When repaired: `metalyard release {node}`."
+            "skip", f"{node} is in repair since {since}{why}", f"When repaired: `metalyard release {node} --reason …`."
         )
     if state is State.RETIRED:
         return Decision("skip", f"{node} is retired since {since}{why}", "Take it out of the plan.")

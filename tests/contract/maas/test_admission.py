@@ -58,7 +58,9 @@ async def test_unknown_never_admits(deployed, verdicts):
     result = (await deployed.sweep("admit", nodes=["gpu-1"], verdicts=verdicts))["gpu-1"]
     assert not result.failed
     assert result.data["admitted"] is False
-    assert deployed.record(1).status == Status.BROKEN
+    assert IN_SERVICE not in deployed.record(1).tags
+    assert QUARANTINED not in deployed.record(1).tags
+    assert deployed.record(1).status == Status.DEPLOYED, "in doubt: proven again, not set aside"
 
 
 async def test_only_what_is_deployed_is_in_service(rack):

@@ -52,7 +52,7 @@ def test_a_gpu_off_the_bus_is_a_count_and_an_xid_and_nothing_else():
     assert s.against(result) == [("gpu.count", "fail"), ("xid.events", "fail")]
     assert result.outcome is Outcome.FAIL
     assert not any(f.check == "gpu.count" and f.outcome is Outcome.PASS for f in result.findings)
-    count, event = result.reasons
+    event, count = result.reasons
     assert count.measured == "7 GPUs"
     assert count.part == "gpu 5 at 0000:c3:00.0"
     assert count.part_serial == s.serial(5), "the BMC still lists the part that the driver has lost"

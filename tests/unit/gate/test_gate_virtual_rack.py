@@ -82,6 +82,6 @@ def test_a_fault_is_found_as_its_record_says(tmp_path, name):
 
 def test_the_lost_gpu_is_named_with_its_serial(tmp_path):
     given, model = machine(tmp_path, "gpu_off_bus")
-    count, event = s.verdict(given).reasons
+    event, count = s.verdict(given).reasons
     assert count.part_serial == model.gpus[5].serial
     assert (count.part, event.part) == ("gpu 5 at 0000:c3:00.0",) * 2
