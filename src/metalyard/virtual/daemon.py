@@ -35,8 +35,8 @@ from metalyard.virtual.nodes import ContainerMachine, Place
 SOCKET = "daemon.sock"
 PROCESS = "daemon.pid"
 APT_PORT = 8081
-REGION_SPEED = 4.0
-"""MAAS's own waits are divided by this: they are there for hardware that needs minutes to start."""
+REGION_SPEED = 2.0
+"""MAAS's own waits are divided by this; more, and it looks before an emulated self test is over and powers on twice."""
 
 
 def say(text: str) -> None:

@@ -12,7 +12,7 @@ import ipaddress
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,19 @@ REBOOTED = 129
 
 PARALLEL_STARTS = 4
 """Containers that are made at once: more of them only slow each other down."""
+
+
+REMOVAL_TRIES = 20
+
+
+async def _whole(work: Coroutine[Any, Any, Any]) -> None:
+    """Do it to its end, also when the caller is cancelled meanwhile: podman cut short leaves mounts behind."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 @dataclass
@@ -263,9 +276,10 @@ class ContainerMachine:
         write_seed(self.place.seed, action, self.node)
         address = action.addresses[0] if action.addresses else self.place.address
         async with ContainerMachine._starts:
-            await self.remove()
-            await host.run_podman(*container_arguments(self.place, _with_prefix(address, self.place.address)))
-            await host.run_podman("start", self.node)
+            await _whole(self.remove())
+            command = container_arguments(self.place, _with_prefix(address, self.place.address))
+            await _whole(host.run_podman(*command))
+            await _whole(host.run_podman("start", self.node))
         await self._watch()
         await self._settle()
 
@@ -284,7 +298,7 @@ class ContainerMachine:
         if not await self.exists():
             self._say(f"{self.node}: no bootable device: nothing has been deployed")
             return
-        await host.run_podman("start", self.node)
+        await _whole(host.run_podman("start", self.node))
         await self._watch()
 
     async def exists(self) -> bool:
@@ -292,8 +306,15 @@ class ContainerMachine:
         return (await host.run_podman("container", "exists", self.node, check=False)).status == 0
 
     async def remove(self) -> None:
-        """Wipe the disk. ``-t 0``: a parallel removal with a grace period leaves some containers behind in silence."""
-        await host.run_podman("rm", "--force", "--ignore", "-t", "0", self.node)
+        """Wipe the disk. ``-t 0``: a parallel removal with a grace period leaves some containers behind in silence.
+
+        A container that has just been killed is still being unmounted by podman's own cleanup: tried again then.
+        """
+        for left in reversed(range(REMOVAL_TRIES)):
+            done = await host.run_podman("rm", "--force", "--ignore", "-t", "0", self.node, check=left == 0)
+            if done.status == 0:
+                return
+            await asyncio.sleep(0.5)
 
     async def wipe(self) -> None:
         """Off, and nothing left of it."""

@@ -30,12 +30,16 @@ class Podman:
         self.cloud_init = "status: done\n"
         self.delay = 0.0
         self.fail = ""
+        self.busy = 0
         self.pid = os.getpid()
         self.exit_code = 0
 
     async def __call__(self, *words: str, deadline: float = 1, check: bool = True, stdin: bytes | None = None):
         self.calls.append(words)
         verb, name = words[0], words[-1]
+        if verb == "rm" and self.busy:
+            self.busy -= 1
+            return host.Finished(125, "", "device or resource busy")
         if verb == self.fail:
             raise host.CommandError(f"podman {verb}: exit status 125: no space left on device")
         out, status = "", 0
@@ -112,6 +116,13 @@ def machine(tmp_path: Path, region: Region, **timings: float) -> nodes.Container
     assert isinstance(made, Machine)
     assert isinstance(region, Provisioner)
     return made
+
+
+_sleep = asyncio.sleep
+
+
+async def _at_once(seconds: float) -> None:
+    await _sleep(0)
 
 
 async def settled(made: nodes.ContainerMachine) -> None:
@@ -200,6 +211,36 @@ async def test_power_off_in_the_middle_of_a_deployment_ends_it_in_silence(tmp_pa
     await asyncio.sleep(0.05)
     await made.power_off(graceful=False)
     assert (region.heard, podman.containers["gpu-1"], made.power_state) == ([], False, "Off")
+
+
+async def test_a_container_that_is_still_being_cleaned_up_is_removed_in_the_end(tmp_path, podman, monkeypatch):
+    monkeypatch.setattr(nodes.asyncio, "sleep", _at_once)
+    podman.busy = 3
+    region = Region(DEPLOY)
+    made = machine(tmp_path, region)
+    await made.power_on(PXE)
+    await settled(made)
+    assert [what for what, _ in region.heard] == ["deployed"]
+
+
+async def test_a_command_of_podman_is_never_cut_short(tmp_path, podman, monkeypatch):
+    """A container that is being made when the power goes is made to its end, and then killed."""
+    ended: list[str] = []
+    plain = podman.__call__
+
+    async def slow(*words: str, **options: Any) -> host.Finished:
+        if words[0] == "create":
+            await asyncio.sleep(0.2)
+            ended.append("create")
+        return await plain(*words, **options)
+
+    monkeypatch.setattr(host, "run_podman", slow)
+    made = machine(tmp_path, Region(DEPLOY))
+    await made.power_on(PXE)
+    await asyncio.sleep(0.05)
+    await made.power_off(graceful=False)
+    assert ended == ["create"]
+    assert podman.containers == {"gpu-1": False}
 
 
 async def test_power_is_idempotent(tmp_path, podman):
