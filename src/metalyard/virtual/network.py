@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
+import subprocess
 
 from metalyard.plan.model import SitePlan
 from metalyard.virtual import host
 from metalyard.virtual.nodes import NETWORK, RACK_LABEL
+
+
+CREATE_TRIES = 15
 
 
 class NetworkError(Exception):
@@ -40,8 +45,25 @@ async def ensure(plan: SitePlan) -> None:
                 f"end the other rack, or remove it with 'podman network rm {NETWORK}'"
             )
         return
-    options = ["--disable-dns", f"--subnet={wanted}", f"--gateway={gateway(plan)}", f"--label={RACK_LABEL}={plan.site}"]
-    await host.run_podman("network", "create", *options, NETWORK)
+    _remove_stray_bridge(plan)
+    options = [
+        "--disable-dns",
+        f"--interface-name={BRIDGE}",
+        f"--subnet={wanted}",
+        f"--gateway={gateway(plan)}",
+        f"--label={RACK_LABEL}={plan.site}",
+    ]
+    for left in reversed(range(CREATE_TRIES)):
+        made = await host.run_podman("network", "create", *options, NETWORK, check=False)
+        if made.status == 0:
+            return
+        # The bridge of a rack that has just ended goes a moment after its last container.
+        if "already used" not in made.stderr or left == 0:
+            raise NetworkError(
+                f"podman can't make the network {NETWORK} with {wanted}: {made.stderr.strip()}; "
+                "see with 'ip address' and 'podman network ls' what has that range, and end it"
+            )
+        await asyncio.sleep(1)
 
 
 async def containers(plan: SitePlan) -> dict[str, str]:
@@ -57,4 +79,14 @@ async def remove_all(plan: SitePlan) -> list[str]:
     for name in names:
         await host.run_podman("rm", "--force", "--ignore", "-t", "0", name)
     await host.run_podman("network", "rm", "--force", NETWORK, check=False)
+    _remove_stray_bridge(plan)
     return names
+
+
+def _remove_stray_bridge(plan: SitePlan) -> None:
+    """Remove a bridge of podman's that outlived its network: a machine that was starting meanwhile keeps it alive."""
+    shown = subprocess.run(["ip", "-json", "address"], capture_output=True, timeout=30, check=True).stdout
+    for interface in json.loads(shown or b"[]"):
+        addresses = {entry.get("local") for entry in interface.get("addr_info", [])}
+        if gateway(plan) in addresses and str(interface.get("ifname")).startswith("podman"):
+            subprocess.run(["ip", "link", "delete", interface["ifname"]], capture_output=True, timeout=30, check=False)
