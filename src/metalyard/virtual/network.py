@@ -11,7 +11,6 @@ from metalyard.plan.model import SitePlan
 from metalyard.virtual import host
 from metalyard.virtual.nodes import NETWORK, RACK_LABEL
 
-
 CREATE_TRIES = 15
 
 
@@ -48,7 +47,6 @@ async def ensure(plan: SitePlan) -> None:
     _remove_stray_bridge(plan)
     options = [
         "--disable-dns",
-        f"--interface-name={BRIDGE}",
         f"--subnet={wanted}",
         f"--gateway={gateway(plan)}",
         f"--label={RACK_LABEL}={plan.site}",
@@ -89,4 +87,9 @@ def _remove_stray_bridge(plan: SitePlan) -> None:
     for interface in json.loads(shown or b"[]"):
         addresses = {entry.get("local") for entry in interface.get("addr_info", [])}
         if gateway(plan) in addresses and str(interface.get("ifname")).startswith("podman"):
-            subprocess.run(["ip", "link", "delete", interface["ifname"]], capture_output=True, timeout=30, check=False)
+            subprocess.run(
+                [*host.sudo(), "ip", "link", "delete", interface["ifname"]],
+                capture_output=True,
+                timeout=30,
+                check=False,
+            )
