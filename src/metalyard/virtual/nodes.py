@@ -265,6 +265,12 @@ class ContainerMachine:
                 await self._start_existing()
         except Exception as error:  # the machine stands there as a real one would: on, and of no use
             reason = "not done in time" if isinstance(error, TimeoutError) else f"{error or type(error).__name__}"
+            if "is already allocated to container" in reason:
+                # A podman that was killed between taking the address and writing its container down.
+                reason += (
+                    "; where podman has no such container: 'metalyard virtual down', end all other containers, "
+                    "remove /run/containers/networks/ipam.db (a reboot does too), and 'metalyard virtual up'"
+                )
             self._say(f"{self.node}: {action.kind} failed: {reason}")
             if action.kind in ("commission", "deploy"):
                 with contextlib.suppress(Exception):
