@@ -64,16 +64,17 @@ def start_time(pid: int) -> str:
 class Rack:
     """Everything that runs in the process."""
 
-    def __init__(self, plan: SitePlan, home: Path) -> None:
+    def __init__(self, plan: SitePlan, home: Path, bridge: str) -> None:
         self.plan = plan
         self.home = home
+        self.bridge = bridge
         self.book = Book.open(plan, home)
         self.made_of = made_of(plan)
         self.gateway = network.gateway(plan)
         self.machines = {node.name: self._machine(node.name) for node in plan.nodes}
         self.fleet = BmcFleet([self._bmc(node.name) for node in plan.nodes])
         self.region = self._region()
-        self.fabric = fabric_service(plan, home)
+        self.fabric = fabric_service(plan, home, bridge)
         self.stopping = asyncio.Event()
         self._changing = asyncio.Lock()
         self._runners: list[web.AppRunner] = []
@@ -89,6 +90,7 @@ class Rack:
             model=self.book.folder(name),
             repository=self.home / "apt",
             seed=self.home / "seeds" / name,
+            network=self.bridge,
         )
         return ContainerMachine(place, self._provisioner, say)
 
@@ -243,17 +245,20 @@ async def _errors(
         return web.json_response({"error": str(error)}, status=400)
 
 
-def fabric_service(plan: SitePlan, home: Path) -> services.FabricService | None:
+def fabric_service(plan: SitePlan, home: Path, bridge: str) -> services.FabricService | None:
     """The fabric's service; None where the plan has no fabric."""
     entry = services.fabric_host(plan)
     if entry is None:
         return None
-    return services.FabricService(plan, home, entry, network.subnet(plan).prefixlen)
+    return services.FabricService(plan, home, entry, network.subnet(plan).prefixlen, bridge)
 
 
 async def run(plan: SitePlan, home: Path) -> None:
     """Start, serve until told to stop, and end in order."""
-    rack = Rack(plan, home)
+    bridge = await network.find(plan)
+    if bridge is None:
+        raise network.NetworkError("the rack has no network: 'metalyard virtual up' makes it")
+    rack = Rack(plan, home, bridge)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, rack.stopping.set)

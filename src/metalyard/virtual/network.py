@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import secrets
 import subprocess
 
 from metalyard.plan.model import SitePlan
@@ -32,36 +33,45 @@ def gateway(plan: SitePlan) -> str:
     return str(next(subnet(plan).hosts()))
 
 
-async def ensure(plan: SitePlan) -> None:
-    """Create the bridge network unless it is there; one of that name with another range is an error."""
+async def find(plan: SitePlan) -> str | None:
+    """The name of the rack's network; None when it is not there."""
+    flags = (f"--filter=label={RACK_LABEL}={plan.site}", "--format={{.Name}}")
+    names = (await host.run_podman("network", "ls", *flags)).stdout.split()
+    return names[0] if names else None
+
+
+async def ensure(plan: SitePlan) -> str:
+    """Create the bridge network unless it is there; returns its name.
+
+    A new one has a new name: podman 4 keeps the addresses of containers that it lost in the middle of a start by the
+    network's name, and would refuse them until the machine boots.
+    """
     wanted = str(subnet(plan))
-    found = await host.run_podman("network", "inspect", NETWORK, check=False)
-    if found.status == 0:
+    present = await find(plan)
+    if present is not None:
+        found = await host.run_podman("network", "inspect", present)
         ranges = [entry.get("subnet") for entry in json.loads(found.stdout)[0].get("subnets", [])]
         if wanted not in ranges:
             raise NetworkError(
-                f"podman's network {NETWORK} has {', '.join(map(str, ranges))}, the plan needs {wanted}: "
-                f"end the other rack, or remove it with 'podman network rm {NETWORK}'"
+                f"podman's network {present} has {', '.join(map(str, ranges))}, the plan needs {wanted}: "
+                "run 'metalyard virtual down' first"
             )
-        return
+        return present
     _remove_stray_bridge(plan)
-    options = [
-        "--disable-dns",
-        f"--subnet={wanted}",
-        f"--gateway={gateway(plan)}",
-        f"--label={RACK_LABEL}={plan.site}",
-    ]
+    name = f"{NETWORK}-{secrets.token_hex(3)}"
+    options = ["--disable-dns", f"--subnet={wanted}", f"--gateway={gateway(plan)}", f"--label={RACK_LABEL}={plan.site}"]
     for left in reversed(range(CREATE_TRIES)):
-        made = await host.run_podman("network", "create", *options, NETWORK, check=False)
+        made = await host.run_podman("network", "create", *options, name, check=False)
         if made.status == 0:
-            return
+            return name
         # The bridge of a rack that has just ended goes a moment after its last container.
         if "already used" not in made.stderr or left == 0:
             raise NetworkError(
-                f"podman can't make the network {NETWORK} with {wanted}: {made.stderr.strip()}; "
+                f"podman can't make a network with {wanted}: {made.stderr.strip()}; "
                 "see with 'ip address' and 'podman network ls' what has that range, and end it"
             )
         await asyncio.sleep(1)
+    raise NetworkError(f"podman can't make a network with {wanted}")
 
 
 async def containers(plan: SitePlan) -> dict[str, str]:
@@ -76,7 +86,8 @@ async def remove_all(plan: SitePlan) -> list[str]:
     names = sorted(await containers(plan))
     for name in names:
         await host.run_podman("rm", "--force", "--ignore", "-t", "0", name)
-    await host.run_podman("network", "rm", "--force", NETWORK, check=False)
+    while (bridge := await find(plan)) is not None:
+        await host.run_podman("network", "rm", "--force", bridge)
     _remove_stray_bridge(plan)
     return names
 

@@ -23,6 +23,7 @@ from metalyard.virtual.hardware import Hardware, load
 from metalyard.virtual.machine import BootAction, BootSource, PowerState, Provisioner
 
 NETWORK = "metalyard-virtual"
+"""What the names of racks' networks begin with."""
 RACK_LABEL = "metalyard.rack"
 NODE_LABEL = "metalyard.node"
 RACK_MOUNT = "/opt/virtual-rack"
@@ -70,8 +71,8 @@ class Place:
     """The folder that holds ``hardware.json``; the container has it at ``/opt/virtual-rack``, read-only."""
     repository: Path
     seed: Path
+    network: str
     image: str = image.IMAGE
-    network: str = NETWORK
     timings: Timings = field(default_factory=Timings)
 
 
@@ -268,8 +269,8 @@ class ContainerMachine:
             if "is already allocated to container" in reason:
                 # A podman that was killed between taking the address and writing its container down.
                 reason += (
-                    "; where podman has no such container: 'metalyard virtual down', end all other containers, "
-                    "remove /run/containers/networks/ipam.db (a reboot does too), and 'metalyard virtual up'"
+                    "; where podman has no such container, 'metalyard virtual down' and then 'up' "
+                    "give the rack another network"
                 )
             self._say(f"{self.node}: {action.kind} failed: {reason}")
             if action.kind in ("commission", "deploy"):

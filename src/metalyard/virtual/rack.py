@@ -74,9 +74,9 @@ async def _up(plan: SitePlan, home: Path, scenario: faultbook.Scenario, say: Cal
                 f"the rack runs scenario '{book.memory.scenario}': end it with 'metalyard virtual down' before "
                 f"'{scenario.name}' can start"
             )
-    await network.ensure(plan)
+    bridge = await network.ensure(plan)
     public = plan.path(plan.ssh.key).with_name(plan.path(plan.ssh.key).name + ".pub").read_text().strip()
-    fabric = daemon.fabric_service(plan, home)
+    fabric = daemon.fabric_service(plan, home, bridge)
     if fabric is not None:
         await fabric.up(public, book.cables(), say)
     mirror = urlsplit(plan.images.mirror) if plan.images.mirror else None

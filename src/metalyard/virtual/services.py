@@ -71,13 +71,14 @@ def _digest(*parts: str) -> str:
 class FabricService:
     """Simulator and subnet manager in a container of the node image, reached by the plan's SSH user."""
 
-    def __init__(self, plan: SitePlan, home: Path, entry: HostEntry, prefix: int) -> None:
+    def __init__(self, plan: SitePlan, home: Path, entry: HostEntry, prefix: int, bridge: str) -> None:
         self.plan = plan
         self.entry = entry
         self.folder = home / "fabric"
         self.repository = home / "apt"
         self.seed = home / "seeds" / entry.name
         self.address = f"{entry.address}/{prefix}"
+        self.bridge = bridge
 
     def write_topology(self, cables: Iterable[fabric.PhysicalCable]) -> bool:
         """Bring the topology file to these cables; returns whether it changed."""
@@ -120,14 +121,16 @@ class FabricService:
         """Bring it up on these cables; what runs as it should is left alone."""
         name = self.entry.name
         changed = self.write_topology(cables)
-        spec = _digest(self._prepare(public_key), await _image_id(), self.address)
+        spec = _digest(self._prepare(public_key), await _image_id(), self.address, self.bridge)
         if await _up_to_date(name, spec):
             if changed:
                 await self.restart()
             return
         say(f"fabric: starting {name} with simulator and subnet manager")
         await host.run_podman("rm", "--force", "--ignore", "-t", "0", name)
-        place = nodes.Place(self.plan.site, name, "", self.address, self.folder, self.repository, self.seed)
+        place = nodes.Place(
+            self.plan.site, name, "", self.address, self.folder, self.repository, self.seed, self.bridge
+        )
         command = nodes.container_arguments(place, self.address)
         await host.run_podman(command[0], f"--label={SPEC_LABEL}={spec}", *command[1:])
         await host.run_podman("start", name)

@@ -110,6 +110,7 @@ def machine(tmp_path: Path, region: Region, **timings: float) -> nodes.Container
         model=tmp_path / "node",
         repository=tmp_path / "apt",
         seed=tmp_path / "seed",
+        network="metalyard-virtual-1",
         timings=nodes.Timings(**{"commission": 0.01, **timings}),
     )
     made = nodes.ContainerMachine(place, lambda: region, lambda text: None)
@@ -152,7 +153,7 @@ async def test_a_deployment_makes_the_disk_with_its_seed_and_reports(tmp_path, p
     assert meta == {"instance-id": "abc-1", "local-hostname": "gpu-1", "public-keys": ["ssh-ed25519 A"]}
     assert (tmp_path / "seed").stat().st_mode & 0o777 == 0o700
     create = next(call for call in podman.calls if call[0] == "create")
-    assert f"--network={nodes.NETWORK}:ip=10.231.0.101,mac=0c:42:a1:00:00:01" in create
+    assert "--network=metalyard-virtual-1:ip=10.231.0.101,mac=0c:42:a1:00:00:01" in create
     assert f"--volume={tmp_path / 'node'}:/opt/virtual-rack:ro" in create
 
 
