@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -55,6 +56,16 @@ TELLING = {"xid": 0, "gpu": 1, "bmc": 3}
 """Which of several findings an operator reads first: an Xid is nearer to the cause than what a BMC makes of it."""
 
 
+def against(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those that speak against a node: worst first, and of those the nearest to the cause."""
+    order = {Outcome.FAIL: 0, Outcome.UNKNOWN: 1, Outcome.WATCH: 2}
+
+    def telling(finding: Finding) -> tuple[int, int]:
+        return order[finding.outcome], TELLING.get(finding.check.split(".")[0], 2)
+
+    return tuple(sorted((f for f in findings if f.outcome in order), key=telling))
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Pass, watch, fail or unknown for one node, with every finding it rests on."""
@@ -75,10 +86,4 @@ class Verdict:
     @property
     def reasons(self) -> tuple[Finding, ...]:
         """The findings that speak against the node: worst first, and of those the nearest to the cause."""
-        order = {Outcome.FAIL: 0, Outcome.UNKNOWN: 1, Outcome.WATCH: 2}
-
-        def telling(finding: Finding) -> tuple[int, int]:
-            subsystem = finding.check.split(".")[0]
-            return order[finding.outcome], TELLING.get(subsystem, 2)
-
-        return tuple(sorted((f for f in self.findings if f.outcome in order), key=telling))
+        return against(self.findings)

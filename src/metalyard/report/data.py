@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TypeVar, cast
 
-from metalyard.gate.finding import Finding, Outcome
+from metalyard.gate.finding import Finding, Outcome, against
 from metalyard.plan.lifecycle import ASIDE, STAGES, Stage, State
 from metalyard.plan.model import Node, SitePlan
 from metalyard.report.cables import CableView, cable_views
@@ -27,7 +27,6 @@ from metalyard.report.words import (
 )
 
 Thing = TypeVar("Thing")
-SPEAKS_AGAINST = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WATCH)
 BAD_STAGES = ("failed", "unknown", "held", "interrupted")
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
@@ -247,7 +246,7 @@ def node_view(node: Node, record: NodeRecord, now: datetime) -> NodeView:
         next_step=next_step,
         owner=owner,
         holder=_holder(record),
-        findings=tuple(_finding(f) for f in _worst_first(record.findings) if f.outcome in SPEAKS_AGAINST),
+        findings=tuple(_finding(f) for f in against(record.findings)),
         passed=sum(f.outcome is Outcome.PASS for f in record.findings),
         parts=tuple(PartView(p.kind, p.part, p.serial, p.model, p.firmware) for p in record.parts),
         evidence=tuple(sorted(record.evidence.items())),
@@ -290,11 +289,6 @@ def without_name(text: str, node: str) -> str:
     return text.removeprefix(f"{node}: ")
 
 
-def _worst_first(findings: tuple[Finding, ...]) -> list[Finding]:
-    order = {outcome: position for position, outcome in enumerate(SPEAKS_AGAINST)}
-    return sorted(findings, key=lambda f: order.get(f.outcome, len(order)))
-
-
 def _stages(record: NodeRecord, now: datetime) -> tuple[StageView, ...]:
     """All nine stages in order; one that never ran is pending."""
     last = {stage.stage: stage for stage in record.stages}
@@ -320,14 +314,14 @@ def _stages(record: NodeRecord, now: datetime) -> tuple[StageView, ...]:
 
 def _why(node: Node, record: NodeRecord) -> tuple[str, str, str]:
     """Reason, next step and owner: from the worst finding, else the stage that failed, else the last transition."""
-    against = [f for f in _worst_first(record.findings) if f.outcome in SPEAKS_AGAINST]
+    speaking = against(record.findings)
     stopped = _stopped(record)
     if record.state is State.IN_SERVICE:
         if stopped and _later(stopped, record.since):
             return stopped.message, stopped.next_step, "operator"
-        watched = [f for f in against if f.outcome is Outcome.WATCH]
+        watched = [f for f in speaking if f.outcome is Outcome.WATCH]
         return (watched[0].summary, watched[0].remedy, str(watched[0].owner)) if watched else ("", "", "")
-    serious = [f for f in against if f.outcome is not Outcome.WATCH]
+    serious = [f for f in speaking if f.outcome is not Outcome.WATCH]
     if serious and not (stopped and _after_the_verdict(stopped, record)):
         worst = serious[0]
         more = f" (and {count(len(serious) - 1, 'more finding')})" if len(serious) > 1 else ""
