@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -168,7 +169,7 @@ async def _start(plan: SitePlan, home: Path) -> None:
 
 
 def down(plan: SitePlan, home: Path, progress: Callable[[str], None] | None = None) -> None:
-    """End the virtual rack: its process, containers and network. ``home`` stays. Idempotent."""
+    """End the virtual rack: its process, containers and network. ``home`` stays, its ledger set apart. Idempotent."""
     say = progress or (lambda text: None)
     if not home.exists():
         return
@@ -185,6 +186,12 @@ async def _down(plan: SitePlan, home: Path, say: Callable[[str], None]) -> None:
     for path in (*(home / "bmc").glob("*.json"), *(home / "maas").glob("*"), home / "rack.json"):
         path.unlink(missing_ok=True)
     say(f"removed {', '.join(removed) or 'no container'}")
+    if plan.state_dir.is_dir() and home in plan.state_dir.parents:
+        # A ledger of machines that are gone would make the next rack's nodes look brought up already.
+        ended = home / "ended" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+        ended.parent.mkdir(exist_ok=True)
+        plan.state_dir.rename(ended)
+        say(f"ledger, runs and report of this rack are kept in {ended}")
 
 
 def status(plan: SitePlan, home: Path) -> dict[str, Any]:
