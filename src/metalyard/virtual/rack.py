@@ -276,7 +276,7 @@ async def _end_process(home: Path) -> None:
     except (OSError, ValueError):
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if not started or daemon.start_time(pid) != started:
+        if not started or daemon.start_time(pid) != started or _zombie(pid):
             break
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
