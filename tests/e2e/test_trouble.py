@@ -58,7 +58,8 @@ def test_a_bad_key_of_maas_is_said_for_each_node(site: Site):
     wrong.write_text("a:b:c")
     wrong.chmod(0o600)
     plan = variant(site, "key", ("secrets/maas-api-key", "secrets/wrong-key"))
-    done = bringup(site, plan, "--limit", "gpu-r01-4", "--stage", "discover", "--stage", "bmc", "--stage", "provision")
+    stages = [word for stage in ("discover", "bmc", "firmware", "provision") for word in ("--stage", stage)]
+    done = bringup(site, plan, "--limit", "gpu-r01-4", *stages)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "MAAS" in done.stdout
     assert "key" in done.stdout.lower()
