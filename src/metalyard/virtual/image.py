@@ -183,7 +183,6 @@ async def _build(progress: Callable[[str], None], base: str | None, package: deb
     if not force and await label(IMAGE) == wanted:
         progress(f"node image: {IMAGE} is up to date")
         return False
-    former = (await host.run_podman("images", "--quiet", "--no-trunc", IMAGE, check=False)).stdout.split()
     with tempfile.TemporaryDirectory(prefix="metalyard-image-") as folder:
         work = Path(folder)
         context = work / "context"
@@ -212,11 +211,8 @@ async def _build(progress: Callable[[str], None], base: str | None, package: deb
             str(context),
             deadline=BUILD_DEADLINE,
         )
-    # What containers still use stays until they are gone; podman refuses, and that is right. The base stays as well:
-    # a change of the emulated tools then costs seconds.
-    now = (await host.run_podman("images", "--quiet", "--no-trunc", IMAGE)).stdout.split()
-    if former and former != now:
-        await host.run_podman("rmi", *former, check=False)
+    # Former images that no container uses; the base stays: a change of the emulated tools then costs seconds.
+    await host.run_podman("image", "prune", "--force", f"--filter=label={LABEL}", check=False)
     progress(f"node image: built {IMAGE}")
     return True
 
