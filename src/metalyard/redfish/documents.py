@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ def number(document: object, *path: str) -> int | None:
     value = dig(document, *path)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value)
+    return int(value) if math.isfinite(value) else None  # Python reads Infinity and NaN, which are no JSON
 
 
 def dig(document: object, *path: str) -> Any:

@@ -41,6 +41,11 @@ def test_nothing_that_a_bmc_answers_breaks_the_reading(document: object, path: l
     assert name_of(document, "/redfish/v1/Systems/1/")
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), True, "7", None])
+def test_what_is_no_number_is_none(value: object) -> None:
+    assert number({"a": value}, "a") is None
+
+
 def test_links_lose_fragments_and_repeats() -> None:
     document = {"L": [{"@odata.id": "/a#/x"}, {"@odata.id": "/a"}, {"@odata.id": "#/b"}, {}, None, "/c"]}
     assert links(document, "L") == ["/a"]
