@@ -96,7 +96,10 @@ class MaasPolicy(Strict):
     url: str = Field(pattern=r"^https?://[^/]+/MAAS/?$", description="up to and with /MAAS")
     key: SecretRef = Field(description="an API key, consumer:token:secret")
     tls: Tls = Tls()
-    bmc_tls_verify: bool = Field(True, description="whether MAAS's own power driver verifies BMC certificates")
+    bmc_tls_verify: bool = Field(
+        True,
+        description="whether MAAS's own power driver verifies BMC certificates; 3.7's can't, and false accepts that",
+    )
     distro_series: str = "jammy"
     hwe_kernel: str = ""
     pool: str = "default"
