@@ -72,7 +72,7 @@ def check_reference(name: str) -> str | None:
     if found is None or not (found.group("tag") or found.group("digest")):
         raise ContainerdError(
             "the image reference '{0}' can't be pulled: expected registry, path, and a tag or digest, "
-            "such as docker.io/library/debian:12. Write it out in full".format(name)
+            "such as registry.example/burn-in:1. Write it out in full".format(name)
         )
     return found.group("digest")
 
